@@ -1,0 +1,92 @@
+"""Every failure a user can cause or meet: one root, one exit code a class.
+
+A message says what went wrong and where; ``tip`` says what to do about it. Chain
+with ``raise … from cause`` and the whole chain is printed as "X because Y".
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RocmWheelsError(Exception):
+    """Root of the errors that are shown without a traceback.
+
+    ``exit_code`` is what the command returns to the shell; 1 is kept for bugs.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, tip: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.tip = tip
+
+
+class UsageError(RocmWheelsError):
+    """An option or argument cannot be used as given."""
+
+
+class DataError(RocmWheelsError):
+    """A file that we read (recipe, table, wheel, device code) is not what it must be."""
+
+
+class SourceError(RocmWheelsError):
+    """A source tree cannot be checked out, patched or hipified."""
+
+    exit_code = 10
+
+
+class SdkError(RocmWheelsError):
+    """The ROCm packages cannot be installed, asked or made."""
+
+    exit_code = 11
+
+
+class BuildError(RocmWheelsError):
+    """A project's own build failed."""
+
+    exit_code = 12
+
+
+class PackageError(RocmWheelsError):
+    """A finished wheel cannot be rewritten, repaired or bundled."""
+
+    exit_code = 13
+
+
+class AuditError(RocmWheelsError):
+    """A finished wheel is not what was asked for."""
+
+    exit_code = 14
+
+
+class ReleaseError(RocmWheelsError):
+    """Staging, gate or promotion refused."""
+
+    exit_code = 15
+
+
+class TestsError(RocmWheelsError):
+    """Tests of a wheel failed, or did not run."""
+
+    exit_code = 16
+    __test__ = False  # not a pytest class
+
+
+def explain(error: BaseException) -> str:
+    """Join an error and its causes as "X because Y", then the innermost tip on its own line.
+
+    Causes that only repeat what is already said are left out.
+    """
+    said: list[str] = []
+    tip: str | None = None
+    current: BaseException | None = error
+    while current is not None:
+        text = str(current).strip() or type(current).__name__
+        if not any(text in earlier for earlier in said):
+            said.append(text)
+        tip = getattr(current, "tip", None) or tip
+        current = current.__cause__
+    line = "\n  because ".join(said)
+    return f"{line}\ntip: {tip}" if tip else line

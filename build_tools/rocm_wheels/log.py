@@ -1,0 +1,121 @@
+"""What people read while we work: lines on stderr, groups on GitHub.
+
+stdout belongs to results. ``configure`` is called once, by ``cli/``; until then lines
+go to stderr plainly.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from rocm_wheels.process import hide_credentials
+
+_COLOURS = {"bold": "1", "green": "32", "yellow": "33", "red": "31", "dim": "2"}
+
+
+@dataclass
+class _Screen:
+    stream: TextIO | None = None
+    terminal: bool = False
+    colour: bool = False
+    github: bool = False
+    quiet: bool = False
+    live: str = ""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_screen = _Screen()
+
+
+def configure(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
+    """Decide, from the environment and the stream, how lines look.
+
+    ``NO_COLOR`` (no-color.org), ``TERM=dumb`` and ``GITHUB_ACTIONS`` are honoured.
+    """
+    out = stream if stream is not None else sys.stderr
+    _screen.stream = stream
+    _screen.github = env.get("GITHUB_ACTIONS") == "true"
+    _screen.terminal = out.isatty() and env.get("TERM") != "dumb" and not _screen.github
+    _screen.colour = _screen.terminal and not env.get("NO_COLOR")
+    _screen.quiet = quiet
+
+
+def is_terminal() -> bool:
+    """Tell whether a live line can be drawn."""
+    return _screen.terminal
+
+
+def paint(text: str, *styles: str) -> str:
+    """Colour ``text`` (bold, green, yellow, red, dim) where colour is wanted."""
+    if not _screen.colour:
+        return text
+    return f"\033[{';'.join(_COLOURS[s] for s in styles)}m{text}\033[0m"
+
+
+def note(text: str) -> None:
+    """Print a line of progress."""
+    if not _screen.quiet:
+        _write(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning; on GitHub it becomes an annotation."""
+    _write(f"::warning::{_escape(text)}" if _screen.github else paint("warning: ", "yellow") + text)
+
+
+def error(text: str) -> None:
+    """Print an error; on GitHub it becomes an annotation."""
+    _write(f"::error::{_escape(text)}" if _screen.github else paint("error: ", "red", "bold") + text)
+
+
+def live(text: str) -> None:
+    """Redraw the live line (terminal only); ``""`` removes it."""
+    if not _screen.terminal or _screen.quiet:
+        return
+    with _screen.lock:
+        _screen.live = hide_credentials(text)
+        _erase()
+        _draw()
+
+
+@contextmanager
+def group(title: str) -> Iterator[None]:
+    """Fold what is printed inside under ``title`` (GitHub), or print the title as a line."""
+    note(f"::group::{title}" if _screen.github else paint(title, "bold"))
+    try:
+        yield
+    finally:
+        if _screen.github:
+            note("::endgroup::")
+
+
+def _write(text: str) -> None:
+    with _screen.lock:
+        _erase()
+        stream = _screen.stream or sys.stderr
+        stream.write(hide_credentials(text) + "\n")
+        _draw()
+        stream.flush()
+
+
+def _erase() -> None:
+    if _screen.terminal:
+        (_screen.stream or sys.stderr).write("\r\033[2K")
+
+
+def _draw() -> None:
+    if _screen.live and _screen.terminal:
+        import shutil
+
+        stream = _screen.stream or sys.stderr
+        stream.write(_screen.live[: shutil.get_terminal_size().columns - 1])
+        stream.flush()
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,234 @@
+"""The one door through which programs are started.
+
+``run`` shows a program's output as it comes and keeps it in a log file; ``capture``
+returns what it wrote to stdout and nothing else. Both take the whole environment as
+a mapping: nothing here reads or writes ``os.environ``. A program and all it started
+form one process group, which ends with us, with a timeout or with an interruption.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from rocm_wheels.errors import BuildError, RocmWheelsError
+
+_WINDOWS = sys.platform == "win32"
+_GRACE_SECONDS = 5.0
+_TAIL_LINES = 15
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*://)[^/\s@]+@")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A program that ran: its exit code (never negative unless killed) and wall time in seconds."""
+
+    returncode: int
+    seconds: float
+
+
+def hide_credentials(text: str) -> str:
+    """Replace user and password in every URL of ``text`` by ``***``."""
+    return _URL_CREDENTIALS.sub(r"\g<scheme>***@", text)
+
+
+def environment_changes(
+    base: Mapping[str, str], wanted: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return what differs between two environments: name → new value, ``None`` where it is removed."""
+    changes: dict[str, str | None] = {k: v for k, v in wanted.items() if base.get(k) != v}
+    changes.update({k: None for k in base if k not in wanted})
+    return dict(sorted(changes.items()))
+
+
+def shell_line(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: Path | None = None,
+    changes: Mapping[str, str | None] | None = None,
+) -> str:
+    """Write a command so that it can be pasted into a shell, with only the changed variables before it."""
+    words = [shlex.quote(os.fspath(word)) for word in argv]
+    prefix: list[str] = []
+    if changes:
+        removed = [name for name, value in changes.items() if value is None]
+        given = [f"{name}={shlex.quote(value)}" for name, value in changes.items() if value is not None]
+        prefix = (["env", *[f"-u {name}" for name in removed], *given] if removed else given)
+    line = " ".join([*prefix, *words])
+    if cwd is not None:
+        line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
+    return hide_credentials(line)
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    log: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+    timeout: float | None = None,
+    check: type[RocmWheelsError] | None = BuildError,
+    what: str | None = None,
+    tip: str | None = None,
+) -> Finished:
+    """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
+
+    A non-zero exit raises ``check`` (its message ends with the last lines printed), or is
+    returned when ``check`` is ``None``. ``timeout`` is in seconds. Standard input is closed.
+    """
+    name = what or f"`{shell_line(argv)}`"
+    error = check or BuildError
+    begin = time.monotonic()
+    child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
+    expired = _Watchdog(child, timeout)
+    tail: list[str] = []
+    sink: IO[str] | None = None
+    try:
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            sink = log.open("a", encoding="utf-8", errors="replace")
+            sink.write(f"$ {shell_line(argv, cwd=cwd)}\n")
+        assert child.stdout is not None
+        for raw in child.stdout:
+            line = hide_credentials(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            if sink is not None:
+                sink.write(line + "\n")
+                sink.flush()
+            if on_line is not None:
+                on_line(line)
+            tail = [*tail[1 - _TAIL_LINES :], line]
+        child.wait()
+    except BaseException:
+        end_tree(child)
+        raise
+    finally:
+        expired.cancel()
+        if sink is not None:
+            sink.close()
+        if child.stdout is not None:
+            child.stdout.close()
+    if expired.fired:
+        raise error(f"{name} was stopped after {timeout:.0f} s without an end", tip=tip)
+    if child.returncode and check is not None:
+        raise check(_failure(name, child.returncode, tail), tip=tip)
+    return Finished(child.returncode, time.monotonic() - begin)
+
+
+def capture(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
+    timeout: float | None = 600.0,
+    check: type[RocmWheelsError] = BuildError,
+    what: str | None = None,
+    tip: str | None = None,
+) -> str:
+    """Return what a program wrote to stdout, without the last newline; stderr never enters the value.
+
+    A non-zero exit or the timeout (seconds) raises ``check`` with the end of stderr.
+    """
+    name = what or f"`{shell_line(argv)}`"
+    child = _start(
+        argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
+    )
+    try:
+        out, err = child.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        end_tree(child)
+        child.communicate()
+        raise check(f"{name} was stopped after {timeout:.0f} s without an end", tip=tip) from late
+    except BaseException:
+        end_tree(child)
+        raise
+    if child.returncode:
+        said = hide_credentials((err or out).decode("utf-8", "replace")).splitlines()
+        raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=tip)
+    return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+
+
+def end_tree(child: subprocess.Popen[bytes]) -> None:
+    """End a program and everything that it started: first politely, after 5 seconds by force."""
+    if child.poll() is not None and _WINDOWS:
+        return
+    if _WINDOWS:
+        subprocess.run(
+            ["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False
+        )
+        child.wait()
+        return
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, sign)
+        except (ProcessLookupError, PermissionError):
+            break
+        try:
+            child.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        # the leader is gone; what is left of its group gets no second chance
+        if sign is signal.SIGTERM:
+            continue
+    child.wait()
+
+
+class _Watchdog:
+    """Ends a process tree when its time is over."""
+
+    def __init__(self, child: subprocess.Popen[bytes], timeout: float | None) -> None:
+        self.fired = False
+        self._child = child
+        self._timer = threading.Timer(timeout, self._fire) if timeout is not None else None
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _fire(self) -> None:
+        self.fired = True
+        end_tree(self._child)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _start(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None,
+    stderr: int,
+    error: type[RocmWheelsError],
+    name: str,
+    stdin: bool = False,
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [os.fspath(word) for word in argv],
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=not _WINDOWS,
+        )
+    except OSError as cause:
+        raise error(f"{name} could not be started") from cause
+
+
+def _failure(name: str, code: int, tail: Sequence[str]) -> str:
+    how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    said = "\n".join(f"  | {line}" for line in tail if line.strip())
+    return f"{name} {how}" + (f":\n{said}" if said else "")

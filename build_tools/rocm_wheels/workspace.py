@@ -1,0 +1,156 @@
+"""Where things lie: the project's own files, and the folder that we work in.
+
+``home`` finds recipes, patches and the miniature, in a clone and in an installed
+wheel alike. ``Workspace`` names every place below a work directory. Files appear
+whole or not at all (``write_whole``); a directory is worked on by one run at a time
+(``exclusive``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import DataError, UsageError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def home() -> Path:
+    """Return the folder that holds ``repos/``, ``patches/`` and ``tests/miniature/``.
+
+    In a clone that is the clone; in an installed wheel the same files are under the
+    package (the build back end puts them there).
+    """
+    clone = _PACKAGE.parent.parent
+    if (clone / "pyproject.toml").is_file() and (clone / "repos").is_dir():
+        return clone
+    shipped = _PACKAGE / "_shipped"
+    if (shipped / "repos").is_dir():
+        return shipped
+    raise DataError(
+        f"the recipes are neither in a clone around {_PACKAGE} nor in {shipped}",
+        tip="install rocm-wheels again; this copy is incomplete",
+    )
+
+
+def in_clone() -> bool:
+    """Tell whether we run from a clone of the repository."""
+    return home() == _PACKAGE.parent.parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The places below one work directory. Nothing is created before it is used."""
+
+    root: Path
+
+    @property
+    def environments(self) -> Path:
+        """Build environments, one a (Python, ROCm version)."""
+        return self.root / "environments"
+
+    @property
+    def trees(self) -> Path:
+        """Build trees of other configurations, waiting for their turn."""
+        return self.root / "trees"
+
+    @property
+    def logs(self) -> Path:
+        """One log a step and run."""
+        return self.root / "logs"
+
+    @property
+    def steps(self) -> Path:
+        """What each step last did: its inputs and the hashes of its outputs."""
+        return self.root / "steps"
+
+    @property
+    def rejected(self) -> Path:
+        """Wheels that failed their checks, with the reason."""
+        return self.root / "rejected"
+
+    @property
+    def fresh(self) -> Path:
+        """Where front ends put wheels before they are checked."""
+        return self.root / "fresh"
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file so that it is there complete or, whatever happens, as it was before.
+
+    Written beside, fsynced, renamed; the folder is made when missing.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file (reflink where the system has it) so that it appears complete or not at all."""
+    import shutil
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    try:
+        shutil.copyfile(source, name)
+        with open(name, "rb+") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` as sorted, indented JSON, whole or not at all."""
+    write_whole(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, *, what: str) -> Iterator[None]:
+    """Hold a folder for this run alone; another run gets a UsageError that names the holder.
+
+    The lock belongs to the process: it ends with it, also by ``kill -9``.
+    """
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = folder / ".owner"
+    lock = FileLock(str(folder / ".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with contextlib.suppress(OSError):
+            holder = owner.read_text(encoding="utf-8").strip()
+            raise UsageError(
+                f"{folder} is in use by {holder}",
+                tip="wait for it to end, or give this run another --work-dir",
+            ) from None
+        raise UsageError(f"{folder} is in use by another run") from None
+    try:
+        owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            owner.unlink()
+        lock.release()
