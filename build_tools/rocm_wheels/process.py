@@ -42,9 +42,7 @@ def hide_credentials(text: str) -> str:
     return _URL_CREDENTIALS.sub(r"\g<scheme>***@", text)
 
 
-def environment_changes(
-    base: Mapping[str, str], wanted: Mapping[str, str]
-) -> dict[str, str | None]:
+def environment_changes(base: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
     """Return what differs between two environments: name → new value, ``None`` where it is removed."""
     changes: dict[str, str | None] = {k: v for k, v in wanted.items() if base.get(k) != v}
     changes.update({k: None for k in base if k not in wanted})
@@ -63,7 +61,7 @@ def shell_line(
     if changes:
         removed = [name for name, value in changes.items() if value is None]
         given = [f"{name}={shlex.quote(value)}" for name, value in changes.items() if value is not None]
-        prefix = (["env", *[f"-u {name}" for name in removed], *given] if removed else given)
+        prefix = ["env", *[f"-u {name}" for name in removed], *given] if removed else given
     line = " ".join([*prefix, *words])
     if cwd is not None:
         line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
@@ -164,9 +162,7 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is not None and _WINDOWS:
         return
     if _WINDOWS:
-        subprocess.run(
-            ["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False
-        )
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False)
         child.wait()
         return
     for sign in (signal.SIGTERM, signal.SIGKILL):

@@ -113,9 +113,11 @@ def _fields_at(model: type[Record], place: _Place) -> list[str]:
     """Names of the fields of the (possibly nested) record at ``place``."""
     current: Any = model
     for part in place:
-        candidates = _models_in(current.model_fields[part].annotation) if (
-            isinstance(part, str) and hasattr(current, "model_fields") and part in current.model_fields
-        ) else ([current] if hasattr(current, "model_fields") else [])
+        candidates = (
+            _models_in(current.model_fields[part].annotation)
+            if (isinstance(part, str) and hasattr(current, "model_fields") and part in current.model_fields)
+            else ([current] if hasattr(current, "model_fields") else [])
+        )
         if not candidates:
             return []
         current = candidates[0]

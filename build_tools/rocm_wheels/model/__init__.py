@@ -1,0 +1,1 @@
+"""What the words of the project mean: frozen records and the rules about them."""

@@ -1,0 +1,22 @@
+"""Names that option parsers need before anything is read: standard library only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocm_wheels.workspace import home
+
+
+def recipes_folder() -> Path:
+    """Return the folder of the recipes."""
+    return home() / "repos"
+
+
+def project_names(folder: Path | None = None) -> list[str]:
+    """Return the names of all projects, sorted: the stems of ``repos/*.yaml``."""
+    return sorted(path.stem for path in (folder or recipes_folder()).glob("*.yaml"))
+
+
+def option_name(project: str) -> str:
+    """Return the spelling of a project's name in options: ``pytorch-audio``."""
+    return project.replace("_", "-")

@@ -1,0 +1,161 @@
+"""A project that we build, as its recipe ``repos/<name>.yaml`` states it.
+
+The file name is the project's name everywhere: ``pytorch_audio.yaml`` gives
+``--pytorch-audio-dir``, ``--build-pytorch-audio`` and the default checkout folder
+``repos/pytorch_audio``. Names are known without reading YAML; recipes are read on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.names import project_names, recipes_folder
+from rocm_wheels.records import Record, did_you_mean, load
+
+Platform = Literal["linux", "windows"]
+
+
+class Source(Record):
+    """Where the sources come from when neither an option nor a pin says so."""
+
+    origin: str
+    ref: str
+    related_commits: str | None = None  # its name in the third column of torch's related_commits
+    fetch_jobs: int | None = None
+
+
+class Hipify(Record):
+    """How CUDA sources become HIP sources.
+
+    ``script``: a program in the tree rewrites the tree at checkout. ``build``: the
+    project's own build does it (torch's cpp_extension). ``none``: nothing to translate.
+    """
+
+    by: Literal["script", "build", "none"]
+    script: str | None = None
+    reason: str | None = None
+
+    @model_validator(mode="after")
+    def _script_or_reason(self) -> Hipify:
+        if (self.by == "script") != (self.script is not None):
+            raise ValueError("`script` belongs to `by: script` and to nothing else")
+        if self.by != "script" and not self.reason:
+            raise ValueError("`reason` must say why no script runs at checkout")
+        return self
+
+
+class Versioning(Record):
+    """How a build learns its version.
+
+    ``file`` holds the base version (relative to the tree); without it the project makes
+    its own and only ``suffix_variable`` is set. ``variables`` receive the whole version.
+    """
+
+    file: str | None = None
+    variables: tuple[str, ...] = ()
+    suffix_variable: str | None = None
+    build_number: str | None = None
+    git_tag: bool = True  # dev builds carry +git<commit>
+
+
+class Build(Record):
+    """How a wheel comes out of the tree.
+
+    ``folders``: the first that holds the front end's file is built in. ``requirements``
+    are installed before, when present; ``trees`` are the folders (relative to the tree)
+    that hold objects and survive between builds of the same configuration.
+    """
+
+    front_end: Literal["pep517", "setup.py"]
+    folders: tuple[str, ...] = (".",)
+    requirements: tuple[str, ...] = ()
+    config_settings: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ("build",)
+    after: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+    installed_for_others: bool = False
+
+
+class DeviceCode(Record):
+    """What a library in the wheel must hold: ``all`` requested targets, a ``subset``, or ``none``."""
+
+    files: str  # a glob on the path inside the wheel
+    expect: Literal["all", "subset", "none"]
+    reason: str
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+    required: bool = True  # at least one file must match
+
+
+class Checks(Record):
+    """What a finished wheel must be."""
+
+    import_name: str
+    rocm: Literal["torch.version.hip", "device code", "none"]
+    rocm_init: str | None = None  # the generated module that starts the ROCm packages
+    requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
+    files: tuple[str, ...] = ()  # globs: each must match a member
+    device_code: tuple[DeviceCode, ...] = ()
+
+
+class Project(Record):
+    """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's."""
+
+    name: str
+    distribution: str
+    summary: str
+    source: Source
+    hipify: Hipify
+    version: Versioning
+    build: Build
+    environment: Mapping[str, str] = Field(default_factory=dict)
+    linux_environment: Mapping[str, str] = Field(default_factory=dict)
+    windows_environment: Mapping[str, str] = Field(default_factory=dict)
+    checks: Checks
+
+    def fixed_environment(self, platform: Platform) -> dict[str, str]:
+        """Return the variables that the recipe sets on a platform."""
+        special = self.linux_environment if platform == "linux" else self.windows_environment
+        return {**self.environment, **special}
+
+    def device_code(self, platform: Platform) -> tuple[DeviceCode, ...]:
+        """Return the rules about device code that hold on a platform."""
+        return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)
+
+
+@lru_cache
+def load_project(name: str, folder: Path | None = None) -> Project:
+    """Read one recipe. Raises DataError for an unknown name or a recipe that is not valid."""
+    place = folder or recipes_folder()
+    path = place / f"{name}.yaml"
+    if not path.is_file():
+        known = project_names(place)
+        raise DataError(
+            f"there is no project {name}{did_you_mean(name, known)}",
+            tip=f"known projects ({place}): {', '.join(known)}",
+        )
+    project = load(path, Project)
+    if project.name != name:
+        raise DataError(f"{path}: name is {project.name}, but the file is called {name}.yaml")
+    return project
+
+
+def build_order(projects: Iterable[Project]) -> list[Project]:
+    """Sort projects so that each comes after those it is built ``after``; ties by name.
+
+    A project named in ``after`` that is not among ``projects`` does not matter. Raises
+    DataError for a cycle.
+    """
+    waiting = {project.name: project for project in sorted(projects, key=lambda p: p.name)}
+    order: list[Project] = []
+    while waiting:
+        ready = [p for p in waiting.values() if not any(name in waiting for name in p.build.after)]
+        if not ready:
+            raise DataError(f"recipes wait for each other: {', '.join(waiting)}")
+        order.append(waiting.pop(ready[0].name))
+    return order
