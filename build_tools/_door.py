@@ -1,0 +1,57 @@
+"""What every door does: find a Python that has our dependencies, then make one call.
+
+Standard library only; imported by the scripts that people start directly. A door works
+from the clone without activating anything: the running interpreter is used when it has
+the dependencies, else the clone's ``.venv``; without either, one line says what to run.
+"""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+BUILD_TOOLS = Path(__file__).resolve().parent
+CLONE = BUILD_TOOLS.parent
+_WINDOWS = os.name == "nt"
+
+
+def venv_python(venv: Path) -> Path:
+    """Return the interpreter of a virtual environment."""
+    return venv / ("Scripts/python.exe" if _WINDOWS else "bin/python")
+
+
+def enter(target: str, *arguments: str) -> NoReturn:
+    """Run the click command ``module:attribute`` and exit with its code.
+
+    With ``arguments`` the attribute is a function that makes the command from them.
+    """
+    if sys.version_info < (3, 10):  # noqa: UP036 - a door is started by any Python
+        sys.exit(
+            f"error: Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})"
+        )
+    if find_spec("click") is None or find_spec("pydantic_core") is None:
+        _use_clone_environment()
+    if str(BUILD_TOOLS) not in sys.path:
+        sys.path.insert(0, str(BUILD_TOOLS))
+    from rocm_wheels.cli.boundary import run_command
+
+    module, _, attribute = target.partition(":")
+    command = getattr(import_module(module), attribute)
+    sys.exit(run_command(command(*arguments) if arguments else command))
+
+
+def _use_clone_environment() -> NoReturn:
+    python = venv_python(CLONE / ".venv")
+    if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
+        sys.exit(
+            f"error: the dependencies of rocm-wheels are not installed for {sys.executable}\n"
+            f"tip: run `{Path(sys.executable).name} {BUILD_TOOLS / 'quickstart.py'} setup` once, then this command again"
+        )
+    argv = [str(python), *sys.argv]
+    if _WINDOWS:
+        import subprocess
+
+        sys.exit(subprocess.run(argv, check=False).returncode)
+    os.execv(argv[0], argv)

@@ -1,0 +1,1 @@
+"""The command line: the only place that reads ``os.environ``, prints results and sets exit codes."""
