@@ -47,7 +47,7 @@ def _use_clone_environment() -> NoReturn:
     if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
         sys.exit(
             f"error: the dependencies of rocm-wheels are not installed for {sys.executable}\n"
-            f"tip: run `{Path(sys.executable).name} {BUILD_TOOLS / 'quickstart.py'} setup` once, then this command again"
+            f"tip: run `python3 {BUILD_TOOLS / 'quickstart.py'} setup` once, then this again"
         )
     argv = [str(python), *sys.argv]
     if _WINDOWS:

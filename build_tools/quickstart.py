@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""From a fresh clone to the first wheels, or to the whole test-suite, in one command.
+
+    python3 build_tools/quickstart.py demo [--output-dir DIR]
+    python3 build_tools/quickstart.py test [pytest options]
+    python3 build_tools/quickstart.py setup
+
+Makes ``.venv`` in the clone from the hash-locked ``requirements.lock`` (with uv when it is
+on PATH, else with venv and pip), then hands over. Standard library only. Interrupted or
+killed, it begins again where that is safe; run twice, it does nothing the second time.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+BUILD_TOOLS = Path(__file__).resolve().parent
+CLONE = BUILD_TOOLS.parent
+LOCK = BUILD_TOOLS / "requirements.lock"
+VENV = CLONE / ".venv"
+STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
+WINDOWS = os.name == "nt"
+
+# package manager: (venv, git, C++ compiler)
+PACKAGES = {
+    "apt-get": ("python3-venv", "git", "g++"),
+    "dnf": ("python3", "git", "gcc-c++"),
+    "zypper": ("python3", "git", "gcc-c++"),
+    "pacman": ("python", "git", "gcc"),
+    "apk": ("python3", "git", "g++"),
+    "brew": ("python", "git", "gcc"),
+}
+
+
+def main() -> int:
+    """Parse the command line, make the environment and hand over."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - started by whatever python3 is
+        return fail("Python 3.10 or newer is needed; this is " + sys.version.split()[0], "python3")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
+    demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
+    commands.add_parser("test", help="run the whole test-suite; what follows goes to pytest")
+    commands.add_parser("setup", help="only make .venv")
+    options, rest = parser.parse_known_args()
+    if rest and options.command != "test":
+        parser.error("unrecognized arguments: " + " ".join(rest))
+    missing = missing_tool(compiler=options.command != "setup")
+    if missing:
+        return missing
+    with one_at_a_time():
+        code = make_environment()
+    if code:
+        return code
+    return hand_over(options.command, getattr(options, "output_dir", None), rest)
+
+
+def hand_over(command, output_dir, rest):
+    """Run what was asked for inside the environment."""
+    scripts = venv_python().parent
+    if command == "setup":
+        print(f"ready: {scripts / 'rocm-wheels'} (the scripts in build_tools/ and repos/ find it by themselves)")
+        return 0
+    if command == "demo":
+        argv = [str(scripts / "rocm-wheels"), "demo"]
+        argv += ["--output-dir", str(Path(output_dir).absolute())] if output_dir else []
+    else:
+        os.chdir(CLONE)
+        argv = [str(venv_python()), "-m", "pytest", *(rest or ["-n", "auto"])]
+    if WINDOWS:
+        return subprocess.run(argv, check=False).returncode
+    sys.stdout.flush()
+    os.execv(argv[0], argv)
+    return 0  # pragma: no cover - execv does not come back
+
+
+def make_environment():
+    """Make or renew ``.venv``; nothing is done when it already is what the lock says."""
+    wanted = {
+        "lock": hashlib.sha256(LOCK.read_bytes()).hexdigest(),
+        "project": hashlib.sha256((CLONE / "pyproject.toml").read_bytes()).hexdigest(),
+        "python": sys.version,
+        "base": os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
+        "place": str(VENV),
+    }
+    found = read_state()
+    if found == wanted and venv_python().exists():
+        return 0
+    if VENV.exists() and found is None:
+        return fail(f"{VENV} exists and was not made by this script", None, "move it away, then run this again")
+    uv = shutil.which("uv")
+    if uv is None and not venv_works():
+        return fail("this Python has no working venv module", 0)
+    print(f"making {VENV} from {LOCK.name} with {'uv' if uv else 'venv and pip'} …", file=sys.stderr, flush=True)
+    write_state({"state": "unfinished"})
+    for argv in installation(uv):
+        ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
+        if ended.returncode:
+            return fail(
+                f"`{' '.join(argv[:4])} …` failed with exit code {ended.returncode} (its words are above)",
+                None,
+                "check the network and the package index, then run this again",
+            )
+    write_state(wanted)
+    return 0
+
+
+def installation(uv):
+    """Return the commands that fill ``.venv``: environment, locked packages, the project itself."""
+    python = str(venv_python())
+    hashed = ["--require-hashes", "-r", str(LOCK)]
+    project = ["--no-deps", "--no-build-isolation", "-e", str(CLONE)]
+    if uv:
+        install = [uv, "pip", "install", "--quiet", "--python", python]
+        return [
+            [uv, "venv", "--quiet", "--no-project", "--clear", "--python", sys.executable, str(VENV)],
+            [*install, *hashed],
+            [*install, *project],
+        ]
+    install = [python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    return [
+        [sys.executable, "-m", "venv", "--clear", str(VENV)],
+        [*install, *hashed],
+        [*install, *project],
+    ]
+
+
+def clean_environment():
+    """Return the environment without what would bend another Python."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+
+
+def venv_python():
+    """Return the interpreter of ``.venv``."""
+    return VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
+
+
+def read_state():
+    """Return what was last recorded: a dict, ``{}`` when torn, ``None`` when never recorded."""
+    try:
+        return json.loads(STATE.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}
+
+
+def write_state(state):
+    """Record the state of ``.venv``: complete only when its last command has succeeded."""
+    beside = STATE.with_name(STATE.name + ".part")
+    beside.write_text(json.dumps(state, indent=1), encoding="utf-8")
+    os.replace(str(beside), str(STATE))
+
+
+def missing_tool(compiler):
+    """Say in one line which program is missing and which package has it; 0 when none is."""
+    if shutil.which("git") is None:
+        return fail("git is not on PATH", 1)
+    if compiler:
+        names = [os.environ["CXX"].split()[0]] if os.environ.get("CXX", "").strip() else ["c++", "g++", "clang++", "cl"]
+        if not any(shutil.which(name) for name in names):
+            return fail(f"no C++ compiler is on PATH (looked for {', '.join(names)})", 2)
+    return 0
+
+
+def venv_works():
+    """Tell whether ``python -m venv`` can make an environment with pip (Debian splits it off)."""
+    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+    return probe.returncode == 0
+
+
+def fail(what, package, tip=None):
+    """Print one line of error and the way out; return exit code 2."""
+    if isinstance(package, int):
+        manager = next((m for m in PACKAGES if shutil.which(m)), None)
+        tip = f"install it: {manager} install {PACKAGES[manager][package]}" if manager else "install it"
+    elif package:
+        tip = f"install {package} of that version and start this script with it"
+    print(f"error: {what}; {tip}", file=sys.stderr)
+    return 2
+
+
+@contextlib.contextmanager
+def one_at_a_time():
+    """Let a second run wait until the first has made the environment; the lock dies with its process."""
+    with open(CLONE / ".venv.lock", "w", encoding="utf-8") as handle:
+        if WINDOWS:
+            import msvcrt
+
+            msvcrt.locking(handle.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())
