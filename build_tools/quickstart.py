@@ -123,7 +123,7 @@ def installation(uv):
             [*install, *hashed],
             [*install, *project],
         ]
-    install = [python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    install = [python, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--no-compile"]
     return [
         [sys.executable, "-m", "venv", "--clear", str(VENV)],
         [*install, *hashed],
