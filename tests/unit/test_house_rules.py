@@ -1,0 +1,103 @@
+"""The rules of the house, held by a machine: what reviewers should not have to look for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parents[2]
+PACKAGE = CLONE / "build_tools" / "rocm_wheels"
+TOP_LEVEL = {"pyproject.toml", "build_tools", "repos", "patches", "dockerfiles", "tests", "smoke-tests"}
+PAGES = {"README.md", "LICENSE"}
+KNOWS_THE_DEMO = {"cli/demo.py", "cli/main.py", "workspace.py"}  # its command, their list, the locator
+AVOIDED = re.compile(r"(?i)(utils?|helpers?|manager|context|common)(_|$)|^do_")
+
+
+def modules(*, shipped: bool = False) -> Iterator[tuple[str, str, ast.Module]]:
+    """Every module as (name, text, tree); what runs inside the ROCm packages only when ``shipped``."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if shipped or "templates" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            yield path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)
+
+
+def test_top_level_is_what_a_newcomer_was_told() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=CLONE, capture_output=True, text=True, check=True)
+    tops = {line.split("/")[0] for line in listed.stdout.splitlines()}
+    assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL | PAGES
+
+
+def test_modules_can_be_read_in_one_sitting() -> None:
+    assert [(n, text.count("\n")) for n, text, _ in modules(shipped=True) if text.count("\n") > 320] == []
+
+
+def test_public_things_have_docstrings() -> None:
+    bare = [name for name, _, tree in modules() if not ast.get_docstring(tree)]
+    for name, _, tree in modules():
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                bare += [] if ast.get_docstring(node) else [f"{name}:{node.lineno} {node.name}"]
+    assert bare == []
+
+
+def test_no_module_hides_a_failure() -> None:
+    hidden = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or all(isinstance(inner, ast.Pass) for inner in node.body))
+    ]
+    assert hidden == []
+
+
+def test_only_the_command_line_reads_the_environment() -> None:
+    read = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "putenv"}
+    ]
+    assert [place for place in read if not place.startswith("cli/")] == []
+
+
+def test_only_one_door_starts_programs() -> None:
+    starts = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and "subprocess" in {getattr(node, "module", ""), *(alias.name for alias in node.names)}
+    ]
+    assert [place for place in starts if not place.startswith("process.py")] == []
+
+
+def test_product_code_cannot_know_that_it_runs_on_the_miniature() -> None:
+    product = [
+        m for m in modules(shipped=True) if m[0] not in KNOWS_THE_DEMO and not m[0].startswith("demo/")
+    ]
+    knows = [
+        f"{name}: {found.group()}"
+        for name, text, _ in product
+        if (found := re.search(r"(?i)miniature|\bdemo\b|\bzig", text))
+    ]
+    assert knows == []
+
+
+def test_names_say_what_they_are() -> None:
+    vague = [name for name, _, _ in modules() if any(AVOIDED.search(part) for part in Path(name[:-3]).parts)]
+    for name, _, tree in modules():
+        vague += [
+            f"{name}:{node.lineno} {node.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and AVOIDED.search(node.name)
+        ]
+    assert vague == []
+
+
+def test_tables_say_where_their_facts_come_from() -> None:
+    tables = sorted((PACKAGE / "data").glob("*.yaml"))
+    assert [t.name for t in tables if not re.search(r"(?i)source|https://", t.read_text())] == []
