@@ -20,3 +20,8 @@ def project_names(folder: Path | None = None) -> list[str]:
 def option_name(project: str) -> str:
     """Return the spelling of a project's name in options: ``pytorch-audio``."""
     return project.replace("_", "-")
+
+
+def data_folder() -> Path:
+    """Return the folder of the tables that ship inside the package."""
+    return Path(__file__).resolve().parent.parent / "data"

@@ -1,0 +1,1 @@
+"""Tables of facts, each owned by one module of ``rocm_wheels.model``."""

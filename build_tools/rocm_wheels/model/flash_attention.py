@@ -1,0 +1,77 @@
+"""Whether torch gets flash attention, which on AMD GPUs is aotriton.
+
+aotriton's own build leaves out the targets that it has no kernels for, and stops when none is
+left (ROCm/aotriton#169): one supported target is enough. At run time torch falls back to
+other kernels on a GPU that aotriton does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.gfx import base_target, gfx_targets
+from rocm_wheels.model.project import Platform
+
+_PIN = Path("cmake/External/aotriton.cmake")
+_OPTION = "--enable-pytorch-flash-attention"
+
+
+@dataclass(frozen=True)
+class FlashAttention:
+    """The decision, and the reason in words."""
+
+    on: bool
+    reason: str
+
+
+def use_flash_attention(
+    option: bool | None,
+    *,
+    platform: Platform,
+    with_triton: bool,
+    targets: Iterable[str],
+    aotriton: str | None = None,
+) -> FlashAttention:
+    """Decide: the option first; off on Linux without triton; else on if aotriton has a target.
+
+    ``aotriton`` is the release that the sources use, or ``None`` when they do not say: then every
+    release counts. Raises UsageError when flash attention is asked for on Linux without triton.
+    """
+    if option and platform == "linux" and not with_triton:
+        raise UsageError(
+            f"{_OPTION} needs triton on Linux, and triton is not built", tip="add --build-triton"
+        )
+    if option is not None:
+        return FlashAttention(option, f"{_OPTION if option else '--no-' + _OPTION[2:]} was given")
+    if platform == "linux" and not with_triton:
+        return FlashAttention(False, "triton is not built")
+    served = [target for target in targets if supported(target, aotriton)]
+    release = f"aotriton {aotriton}" if aotriton else "aotriton"
+    if served:
+        return FlashAttention(True, f"{release} has kernels for {', '.join(served)}")
+    return FlashAttention(False, f"{release} has no kernels for any of the targets")
+
+
+def supported(target: str, aotriton: str | None = None) -> bool:
+    """Tell whether a release of aotriton (``None``: any) has kernels for a target."""
+    known = gfx_targets().get(base_target(target))
+    if known is None or known.aotriton is None:
+        return False
+    return aotriton is None or _numbers(known.aotriton) <= _numbers(aotriton)
+
+
+def aotriton_release(torch_source: Path) -> str | None:
+    """Return the release of aotriton that a torch tree uses, or ``None`` when the tree does not say."""
+    path = torch_source / _PIN
+    if not path.is_file():
+        return None
+    found = re.search(r'set\(__AOTRITON_VER\s+"([0-9][^"]*)"', path.read_text(encoding="utf-8"))
+    return found.group(1) if found else None
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])

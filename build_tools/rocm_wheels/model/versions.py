@@ -1,0 +1,128 @@
+"""Rules about versions: suffixes, what a wheel is called, what torch requires.
+
+A wheel of torch 2.9.0 made with ROCm 7.10.0 is ``2.9.0+rocm7.10.0``. The table of all
+kinds is in ROCm/TheRock docs/packaging/versioning.md; local parts follow PEP 440.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import DataError, SdkError, SourceError, UsageError
+from rocm_wheels.model.project import Project
+
+ReleaseType = Literal["ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease"]
+RELEASE_TYPES: tuple[str, ...] = get_args(ReleaseType)
+_WITH_COMMIT = ("dev", "dev-bkc")
+_COMMIT_DIGITS = 8
+
+
+def version_suffix(rocm_version: str, explicit: str | None = None) -> str:
+    """Return what wheels of a ROCm version carry: ``+rocm<v>``, or ``+devrocm<v>`` for a dev build.
+
+    A ``+`` inside the ROCm version becomes ``-`` (which PEP 440 writes ``.`` in a finished
+    version). ``explicit`` (``--version-suffix``) is taken instead when it is not empty; it must
+    make a version with a base before it. Raises UsageError, or SdkError for a bad ``rocm_version``.
+    """
+    if explicit:
+        _version(f"1.0{explicit}", f"--version-suffix {explicit}", UsageError)
+        return explicit
+    _version(rocm_version, "the version of the ROCm SDK", SdkError)
+    prefix = "devrocm" if "dev" in rocm_version else "rocm"
+    return f"+{prefix}{rocm_version.replace('+', '-')}"
+
+
+def base_version(source: Path, file: str = "version.txt") -> str:
+    """Read the base version of a source tree. Raises DataError that names the file."""
+    path = source / file
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(f"cannot read the version of {source.name} from {path}") from cause
+    if not text:
+        raise DataError(f"{path} is empty", tip="it must hold the base version, such as 2.9.0")
+    version = _version(text, str(path), DataError)
+    if version.local:
+        raise DataError(f"{path}: {text} has a local part (+{version.local}) before any suffix is added")
+    return text
+
+
+def wheel_version(
+    base: str,
+    suffix: str,
+    *,
+    release_type: str = "nightly",
+    commit: str | None = None,
+    git_tag: bool = True,
+) -> str:
+    """Join base and suffix as PEP 440 writes it; dev builds carry ``git<8 digits>`` of the commit first.
+
+    ``git_tag`` is the recipe's word on whether this project takes part in that. Raises
+    SourceError when the commit is needed and not there, UsageError when the parts do not fit.
+    """
+    if release_type not in RELEASE_TYPES:
+        raise UsageError(f"--release-type {release_type} is none of {', '.join(RELEASE_TYPES)}")
+    if release_type in _WITH_COMMIT and git_tag:
+        if not re.fullmatch(rf"[0-9a-f]{{{_COMMIT_DIGITS},64}}", commit or ""):
+            raise SourceError(
+                f"a build of release type {release_type} carries its commit, and the sources have none"
+                + (f" (found {commit!r})" if commit else ""),
+                tip="build from a git checkout, or choose another --release-type",
+            )
+        if suffix and not suffix.startswith("+"):
+            raise UsageError(f"a build of release type {release_type} cannot carry the suffix {suffix}")
+        suffix = "+" + ".".join(
+            part for part in (f"git{(commit or '')[:_COMMIT_DIGITS]}", suffix[1:]) if part
+        )
+    return str(_version(base + suffix, f"{base}{suffix}", UsageError))
+
+
+def project_version(
+    project: Project, source: Path, suffix: str, *, release_type: str = "nightly", commit: str | None = None
+) -> str | None:
+    """Return the version that a project's wheel must have, or ``None`` when it makes its own (triton)."""
+    if project.version.file is None:
+        return None
+    return wheel_version(
+        base_version(source, project.version.file),
+        suffix,
+        release_type=release_type,
+        commit=commit,
+        git_tag=project.version.git_tag,
+    )
+
+
+def local_part(suffix: str) -> str:
+    """Return the local part that a suffix gives, as finished versions spell it (``""`` when none)."""
+    return _version(f"1.0{suffix}", suffix, UsageError).local or ""
+
+
+def rocm_requirement(rocm_version: str) -> str:
+    """Return what torch requires: exactly this build of the ROCm libraries, local part included (PEP 440)."""
+    version = _version(rocm_version, "the version of the ROCm SDK", SdkError)
+    return f"rocm[libraries]=={version}"
+
+
+def check_requirement(text: str) -> str:
+    """Return ``text`` when it is a requirement on one exact version (PEP 508). Raises UsageError."""
+    try:
+        specifiers = [(s.operator, s.version) for s in Requirement(text).specifier]
+    except InvalidRequirement as cause:
+        raise UsageError(f"{text!r} is not a requirement") from cause
+    if len(specifiers) != 1 or specifiers[0][0] != "==" or "*" in specifiers[0][1]:
+        raise UsageError(f"{text} does not require one exact version")
+    return text
+
+
+def _version(
+    text: str, what: str, error: type[UsageError] | type[DataError] | type[SdkError] | type[SourceError]
+) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise error(f"{what}: {text!r} is not a version (PEP 440)") from None
