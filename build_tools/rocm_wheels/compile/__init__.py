@@ -1,0 +1,1 @@
+"""From a source tree to a wheel: environment, front end, build trees, reading of failures."""

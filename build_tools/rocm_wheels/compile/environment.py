@@ -1,0 +1,96 @@
+"""The environment of a build: a pure function from a request and a base environment.
+
+What a user has set for compilers and search paths stays and comes first where the
+program takes the first, or last where it takes the last; only what a build cannot do without
+is replaced. Nothing set for one project is seen by another.
+Rules and figures: ROCm/TheRock external-builds/pytorch/build_prod_wheels.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from rocm_wheels.compile.hooks import hooks_of
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.variables import add_flags, prepend_path
+
+# GCC 12 and newer warn wrongly about code that these projects compile with -Werror
+_GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
+
+
+def build_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a build; ``base`` is not changed.
+
+    Raises SdkError or UsageError when the SDK or the request lacks what the project needs.
+    """
+    env = dict(base)
+    env.update(_general(request, base))
+    env.update(_places(request))
+    prepend_path(env, "CMAKE_PREFIX_PATH", request.sdk.cmake, request.platform)
+    prepend_path(env, "PATH", request.sdk.bin, request.platform)
+    env.update(_optional_parts(request))
+    if request.platform == "linux":
+        add_flags(env, "CXXFLAGS", _GCC_FLAGS)
+        add_flags(env, "CPPFLAGS", _GCC_FLAGS)
+    else:
+        env.update(_windows_compilers(request))
+    if request.cache is not None:
+        env.update(request.cache.variables(request.platform))
+    env.update(request.project.fixed_environment(request.platform))
+    env.update(_versions(request))
+    hooks_of(request.project.name).environment(request, env)
+    return env
+
+
+def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+    """Return variables about the build itself; those a user has set already are left to him."""
+    found = {
+        "PYTHONUTF8": "1",  # build files hold UTF-8, whatever the locale
+        "PYTHONHASHSEED": base.get("PYTHONHASHSEED", "0"),  # the order of sets reaches generated code
+        "USE_KINETO": base.get("USE_KINETO", "ON" if request.platform == "linux" else "OFF"),
+        "USE_GLOO": "ON",
+        "PYTORCH_ROCM_ARCH": ";".join(request.targets),  # CMake reads it as a list
+    }
+    if request.commit_epoch is not None:
+        found["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
+    return found
+
+
+def _places(request: BuildRequest) -> dict[str, str]:
+    root = os.fspath(request.sdk.root)
+    return {"ROCM_HOME": root, "ROCM_PATH": root}
+
+
+def _optional_parts(request: BuildRequest) -> dict[str, str]:
+    """Return what points at optional parts of the SDK; ``sdk_warnings`` tells about missing ones.
+
+    With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
+    HIP_DEVICE_LIB_PATH says where they are.
+    """
+    found: dict[str, str] = {}
+    if request.sdk.bitcode is not None:
+        found["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
+    if request.sdk.host_math is not None:
+        found["BLAS"] = "OpenBLAS"
+        found["OpenBLAS_HOME"] = os.fspath(request.sdk.host_math)
+        found["OpenBLAS_LIB_NAME"] = "rocm-openblas"
+    return found
+
+
+def _windows_compilers(request: BuildRequest) -> dict[str, str]:
+    llvm = request.sdk.root / "lib" / "llvm" / "bin"
+    compiler = os.fspath(llvm / "clang-cl.exe")
+    return {"HIP_CLANG_PATH": llvm.as_posix(), "CC": compiler, "CXX": compiler}
+
+
+def _versions(request: BuildRequest) -> dict[str, str]:
+    rules = request.project.version
+    found: dict[str, str] = {}
+    if request.version is not None:
+        found.update(dict.fromkeys(rules.variables, request.version))
+    if rules.build_number is not None:
+        found[rules.build_number] = request.build_number
+    if rules.suffix_variable is not None:
+        found[rules.suffix_variable] = request.suffix
+    return found

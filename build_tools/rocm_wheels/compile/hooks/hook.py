@@ -1,0 +1,45 @@
+"""The three places where a project may say more than its recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.rocm_init import Preloads
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What the preparation of a tree may use: the user's environment and what the SDK can preload."""
+
+    env: Mapping[str, str]
+    preloads: Preloads | None
+
+
+def no_environment(request: BuildRequest, env: dict[str, str]) -> None:
+    """Add nothing."""
+
+
+def no_preparation(request: BuildRequest, given: Preparation) -> None:
+    """Write nothing."""
+
+
+def no_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
+    """Ask the back end for nothing."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """``environment`` completes the variables (pure); ``prepare`` writes files into the tree before the
+    front end runs; ``settings`` gives more PEP 517 config settings for a folder.
+    """
+
+    environment: Callable[[BuildRequest, dict[str, str]], None] = no_environment
+    prepare: Callable[[BuildRequest, Preparation], None] = no_preparation
+    settings: Callable[[BuildRequest, Path], tuple[str, ...]] = no_settings
+
+
+NO_HOOKS = Hooks()

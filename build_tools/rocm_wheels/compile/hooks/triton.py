@@ -1,0 +1,60 @@
+"""triton: variables its checkout left, a CMake search that must not find ROCm's LLVM, LLVM on Windows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rocm_wheels.compile.hooks.hook import Hooks
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.variables import add_flags
+from rocm_wheels.errors import DataError, UsageError
+
+_SUFFIX = "TRITON_WHEEL_VERSION_SUFFIX"
+
+
+def triton_build_environment(source: Path) -> dict[str, str]:
+    """Read ``build_env.json``, which the checkout of triton writes; no file, no variables.
+
+    Raises DataError unless it is one object of strings.
+    """
+    import json
+
+    path = source / "build_env.json"
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise DataError(f"cannot read {path}", tip="check triton out again") from cause
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise DataError(f"{path} must be one object of strings", tip="check triton out again")
+    return value
+
+
+def _environment(request: BuildRequest, env: dict[str, str]) -> None:
+    """Complete the variables. The suffix follows the one of the checkout; triton joins it to its version."""
+    env.update({name: value for name, value in request.triton_environment.items() if name != _SUFFIX})
+    env[_SUFFIX] = request.triton_environment.get(_SUFFIX, "") + request.suffix
+    # CMAKE_PREFIX_PATH would give MLIR the LLVM of ROCm instead of triton's own: ROCm/TheRock#1999
+    add_flags(env, "TRITON_APPEND_CMAKE_ARGS", "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE")
+    if request.platform == "windows":
+        _llvm_of_windows(request, env)
+
+
+def _llvm_of_windows(request: BuildRequest, env: dict[str, str]) -> None:
+    """Point at an unpacked LLVM. It is not downloaded here: its archive comes without a checksum."""
+    place = env.get("LLVM_SYSPATH")
+    if not place:
+        raise UsageError(
+            "triton on Windows needs an LLVM build, and LLVM_SYSPATH is not set",
+            tip="unpack the llvm-…-windows-x64 archive for the hash in triton's cmake/llvm-hash.txt,"
+            " and set LLVM_SYSPATH to its folder",
+        )
+    root = Path(place)
+    env["LLVM_BUILD_DIR"] = place
+    env["LLVM_INCLUDE_DIRS"] = os.fspath(root / "include")
+    env["LLVM_LIBRARY_DIR"] = os.fspath(root / "lib")
+
+
+HOOKS = Hooks(environment=_environment)

@@ -1,0 +1,66 @@
+"""What is asked of one build: plain values, decided before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocm_wheels.compile.cache import CompilerCache
+from rocm_wheels.compile.sdk_tree import SdkTree
+from rocm_wheels.errors import BuildError, UsageError
+from rocm_wheels.model.project import Platform, Project
+from rocm_wheels.model.versions import check_requirement
+
+_FRONT_END_FILES = {"pep517": ("pyproject.toml", "setup.py"), "setup.py": ("setup.py",)}
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One project, one configuration. A relative ``source`` is taken from the current folder.
+
+    ``version`` is the whole version, ``None`` for a project that makes its own from ``suffix``.
+    ``triton_requirement`` (``triton==3.7.0+…``) is what torch shall require; ``triton_environment``
+    is what the checkout of triton left for its build. ``flash_attention`` matters to torch alone.
+    ``commit_epoch`` is the date of the source commit in seconds.
+    """
+
+    project: Project
+    source: Path
+    platform: Platform
+    sdk: SdkTree
+    targets: tuple[str, ...]
+    version: str | None
+    suffix: str
+    build_number: str = "1"
+    triton_requirement: str | None = None
+    triton_environment: Mapping[str, str] = field(default_factory=dict)
+    flash_attention: bool | None = None
+    commit_epoch: int | None = None
+    cache: CompilerCache | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", self.source.absolute())
+        if not self.targets:
+            raise UsageError(f"{self.project.name}: no GPU target to compile for")
+        if not self.build_number.isdecimal() or int(self.build_number) < 1:
+            raise UsageError(
+                f"--pytorch-build-number {self.build_number} is not a number", tip="count from 1"
+            )
+        if self.triton_requirement is not None:
+            check_requirement(self.triton_requirement)
+        if self.platform not in self.project.build.platforms:
+            raise UsageError(f"{self.project.name} is not built on {self.platform}")
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the front end runs in: the first of the recipe's that has its file."""
+        names = _FRONT_END_FILES[self.project.build.front_end]
+        places = [self.source / folder for folder in self.project.build.folders]
+        for place in places:
+            if any((place / name).is_file() for name in names):
+                return place
+        raise BuildError(
+            f"{self.project.name}: no {' or '.join(names)} in {' or '.join(map(str, places))}",
+            tip="is this the right folder, and is its checkout complete?",
+        )

@@ -1,0 +1,154 @@
+"""``torch/_rocm_init.py``: the generated module that starts the ROCm packages at ``import torch``.
+
+torch imports it when it is there and calls ``initialize()``. The rocm_sdk package raises for
+a library name that it does not know or does not find, on every user's machine. So the names
+of ``data/preload_libraries.yaml`` are put to the rocm_sdk of the build environment one
+by one; what it has not is left out, stands as a comment in the module, and is told to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import model_validator
+
+from rocm_wheels.errors import RocmWheelsError, SdkError
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.model.project import Platform
+from rocm_wheels.process import capture
+from rocm_wheels.records import Record, load
+from rocm_wheels.workspace import write_whole
+
+_PROBE = """\
+import json, sys
+import rocm_sdk
+answers = {}
+for name in sys.argv[1:]:
+    try:
+        rocm_sdk.find_libraries(name)
+    except Exception as fault:
+        answers[name] = str(fault) or type(fault).__name__
+json.dump(answers, sys.stdout)
+"""
+
+
+class _Table(Record):
+    required: tuple[str, ...]
+    linux: tuple[str, ...]
+    windows: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _required_are_listed(self) -> _Table:
+        for name in self.required:
+            if name not in self.linux or name not in self.windows:
+                raise ValueError(f"{name} is required, but a platform does not list it")
+        return self
+
+
+@dataclass(frozen=True)
+class Preloads:
+    """Libraries to load first, in order, and those left out with the SDK's reason."""
+
+    kept: tuple[str, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def warning(self) -> str | None:
+        """Say what was left out, or ``None``."""
+        if not self.left_out:
+            return None
+        return f"the ROCm SDK has not got, so torch will not preload: {', '.join(self.left_out)}"
+
+
+@lru_cache
+def _table() -> _Table:
+    return load(data_folder() / "preload_libraries.yaml", _Table)
+
+
+def preload_names(platform: Platform) -> tuple[str, ...]:
+    """Return the libraries of a platform, in loading order."""
+    return _table().linux if platform == "linux" else _table().windows
+
+
+def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Preloads:
+    """Ask the rocm_sdk that ``python`` imports for every library of the platform.
+
+    Raises SdkError when it cannot be asked, or lacks one without which torch cannot work.
+    """
+    names = preload_names(platform)
+    answer = capture(
+        [python, "-c", _PROBE, *names],
+        env=env,
+        check=SdkError,
+        what="asking rocm_sdk for its libraries",
+        tip="install the libraries: rocm[libraries]",
+    )
+    try:
+        left_out = dict(json.loads(answer))
+    except ValueError as cause:
+        raise SdkError(f"rocm_sdk gave no list of libraries: {answer[:200]!r}") from cause
+    return select_preloads(names, left_out)
+
+
+def select_preloads(names: tuple[str, ...], left_out: Mapping[str, str]) -> Preloads:
+    """Split the names; SdkError when a required one is among those left out."""
+    for name in _table().required:
+        if name in left_out:
+            raise SdkError(
+                f"the ROCm SDK has no {name}: {left_out[name]}", tip="install the libraries: rocm[libraries]"
+            )
+    kept = tuple(name for name in names if name not in left_out)
+    return Preloads(kept, {name: left_out[name] for name in names if name in left_out})
+
+
+def render(rocm_version: str, preloads: Preloads) -> str:
+    """Write the module. The same input gives the same text."""
+    names = "".join(f'            "{name}",\n' for name in preloads.kept)
+    missing = "".join(
+        f"# not preloaded, the SDK of the build has not got it: {name}\n" for name in preloads.left_out
+    )
+    return f'''"""Start the ROCm packages that this torch was built with. Generated; edits are lost."""
+
+{missing}
+def initialize():
+    """Load the ROCm libraries before torch's own, and warn when another ROCm is installed."""
+    import rocm_sdk
+
+    rocm_sdk.initialize_process(
+        preload_shortnames=[
+{names}        ],
+        check_version="{rocm_version}",
+    )
+'''
+
+
+def write_generated(path: Path, text: str, *, env: Mapping[str, str]) -> bool:
+    """Write a generated file below a source tree if its content changes; tell whether it did.
+
+    A change of its date alone would rebuild what depends on it. In a git checkout the file is listed in
+    ``info/exclude``, so that neither ``git status`` nor a tree id that honours excludes sees it.
+    """
+    changed = not path.is_file() or path.read_bytes() != text.encode("utf-8")
+    if changed:
+        write_whole(path, text)
+    _exclude(path, env)
+    return changed
+
+
+def _exclude(path: Path, env: Mapping[str, str]) -> None:
+    question = ["git", "rev-parse", "--show-prefix", "--git-path", "info/exclude"]
+    try:
+        listing = capture(question, env=env, cwd=path.parent)
+    except RocmWheelsError as fault:
+        if "not a git repository" in str(fault):
+            return  # a plain folder: nothing watches it
+        raise
+    prefix, place = listing.split("\n")
+    exclude = path.parent / place
+    line = f"/{prefix}{path.name}"
+    text = exclude.read_text(encoding="utf-8") if exclude.is_file() else ""
+    if line not in text.splitlines():
+        write_whole(exclude, text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")

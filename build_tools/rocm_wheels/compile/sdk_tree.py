@@ -1,0 +1,62 @@
+"""What the installed ROCm SDK has, looked up once; everything after that is pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import SdkError
+
+
+@dataclass(frozen=True)
+class SdkTree:
+    """An installed SDK: its version, three folders, and optional parts (``None`` when missing)."""
+
+    version: str
+    root: Path
+    cmake: Path
+    bin: Path
+    sysdeps: Path | None = None  # lib/rocm_sysdeps: liblzma, libdrm and others that ROCm brings
+    bitcode: Path | None = None  # lib/llvm/amdgcn/bitcode: device libraries
+    host_math: Path | None = None  # lib/host-math: OpenBLAS
+    roctracer: Path | None = None  # include/roctracer: headers for Kineto
+
+
+def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
+    """Look which parts an SDK has. Raises SdkError when one of its three folders is not there."""
+    places = {"root": root, "cmake": cmake, "bin": bin}
+    for name, place in places.items():
+        if not place.is_dir():
+            raise SdkError(
+                f"the ROCm SDK {version} says that its {name} folder is {place}, which does not exist",
+                tip="install it again: build_prod_wheels.py install-rocm",
+            )
+    root = root.absolute()
+
+    def part(path: str) -> Path | None:
+        return root / path if (root / path).is_dir() else None
+
+    return SdkTree(
+        version=version,
+        root=root,
+        cmake=cmake.absolute(),
+        bin=bin.absolute(),
+        sysdeps=part("lib/rocm_sysdeps"),
+        bitcode=part("lib/llvm/amdgcn/bitcode"),
+        host_math=part("lib/host-math"),
+        roctracer=part("include/roctracer"),
+    )
+
+
+def sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
+    """Say what a build goes without, one line a missing part."""
+    parts = {
+        "lib/llvm/amdgcn/bitcode": (sdk.bitcode, "the compiler looks for its device libraries by itself"),
+        "lib/host-math": (sdk.host_math, "torch is built without OpenBLAS"),
+        "include/roctracer": (sdk.roctracer, "the profiler (Kineto) may not find roctracer.h"),
+    }
+    return tuple(
+        f"the ROCm SDK has no {path}: {consequence}"
+        for path, (place, consequence) in parts.items()
+        if place is None
+    )
