@@ -1,0 +1,1 @@
+"""The inputs of the demonstration: small sources as git repositories, a small ROCm, PyTorch's hipify."""

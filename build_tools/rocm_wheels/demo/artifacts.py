@@ -1,0 +1,177 @@
+"""The miniature ROCm as the directories that a TheRock build leaves in ``build/artifacts``.
+
+``<name>_<component>_<family>/artifact_manifest.txt`` lists places in the build tree, one a
+line; each is a folder beside it that holds files as they are installed. Sources and the rules
+for them: ``tests/miniature/rocm/README.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.demo.folders import files_of, fingerprint, make_folder
+from rocm_wheels.errors import DataError, SdkError
+from rocm_wheels.process import capture
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+].*)?")
+_LAYOUT = 1  # raise it when this module changes what it makes from the same sources
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library: its SONAME is ``lib<name>.so.<major>``; ``symbol`` begins its one function."""
+
+    name: str
+    major: int
+    artifact: str
+    stage: str
+    symbol: str
+    folder: str = "lib"
+
+    @property
+    def soname(self) -> str:
+        """The name by which programs ask for it."""
+        return f"lib{self.name}.so.{self.major}"
+
+
+_BLAS, _PROFILER = "math-libs/BLAS", "profiler"
+_RUNTIME = Library("amdhip64", 7, "core-hip", "core/clr/stage", "hip")
+# All that torch preloads on Linux. The majors are those of ROCm 7; nothing here depends on them.
+LIBRARIES = (
+    _RUNTIME,
+    Library("hiprtc", 7, "core-hip", "core/clr/stage", "hiprtc"),
+    Library("amd_comgr", 3, "amd-llvm", "compiler/amd-comgr/stage", "amd_comgr"),
+    Library("amd_smi", 26, "core-amdsmi", "core/amdsmi/stage", "amdsmi"),
+    Library("rocm_smi64", 1, "base", "base/rocm_smi_lib/stage", "rsmi"),
+    Library("hipblas", 3, "blas", f"{_BLAS}/hipBLAS/stage", "hipblas"),
+    Library("hipblaslt", 1, "blas", f"{_BLAS}/hipBLASLt/stage", "hipblaslt"),
+    Library("hipsparse", 4, "blas", f"{_BLAS}/hipSPARSE/stage", "hipsparse"),
+    Library("hipsparselt", 0, "blas", f"{_BLAS}/hipSPARSELt/stage", "hipsparselt"),
+    Library("hipsolver", 1, "blas", f"{_BLAS}/hipSOLVER/stage", "hipsolver"),
+    Library("hipfft", 0, "fft", "math-libs/hipFFT/stage", "hipfft"),
+    Library("hiprand", 1, "rand", "math-libs/hipRAND/stage", "hiprand"),
+    Library("MIOpen", 1, "miopen", "ml-libs/MIOpen/stage", "miopen"),
+    Library("hipdnn_backend", 0, "hipdnn", "ml-libs/hipDNN/stage", "hipdnn"),
+    Library("rccl", 1, "rccl", "comm-libs/rccl/stage", "rccl"),
+    Library("hipfile", 0, "hipfile", "storage-libs/hipFile/stage", "hipfile"),
+    Library("rocprofiler-sdk", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "rocprofiler"),
+    Library("rocprofiler-sdk-roctx", 1, "rocprofiler-sdk", f"{_PROFILER}/rocprofiler-sdk/stage", "roctxsdk"),
+    Library("roctracer64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctracer"),
+    Library("roctx64", 4, "rocprofiler-sdk", f"{_PROFILER}/roctracer/stage", "roctx"),
+    Library("rocm-openblas", 0, "host-blas", "third-party/host-blas/stage", "openblas", "lib/host-math/lib"),
+    Library(
+        "rocm_sysdeps_liblzma",
+        5,
+        "sysdeps",
+        "third-party/sysdeps/linux/liblzma/build/stage",
+        "lzma",
+        "lib/rocm_sysdeps/lib",
+    ),
+)
+_LLVM_BIN = "amd-llvm_run_generic/compiler/amd-llvm/stage/lib/llvm/bin"
+_LINKS = (
+    (f"{_LLVM_BIN}/clang++", "clang"),
+    (f"{_LLVM_BIN}/lld", "clang"),
+    (f"{_LLVM_BIN}/ld.lld", "clang"),
+    ("amd-llvm_run_generic/compiler/amd-llvm/stage/llvm", "lib/llvm"),
+)
+
+
+def make_artifacts(
+    source: Path, dest: Path, *, version: str, targets: Sequence[str], env: Mapping[str, str]
+) -> Path:
+    """Lay out the artifacts of ROCm ``version`` for GPU ``targets`` in ``dest`` and return it.
+
+    ``source`` is ``tests/miniature/rocm``. Libraries are compiled by ``$CC`` (default ``cc``) for
+    this machine. Made whole or not at all, and not again from the same input. Raises DataError
+    for a version without three numbers, SdkError when the compiler fails.
+    """
+    words = _words(version, targets)
+    source_print = fingerprint([source], str(_LAYOUT), repr(sorted(words.items())), env.get("CC", ""))
+
+    def fill(folder: Path) -> None:
+        for path in files_of(source / "artifacts"):
+            _place(path, path.relative_to(source / "artifacts").as_posix(), folder, words, targets)
+        _compile(source / "stubs", folder, words, env)
+        for link, aim in _LINKS:
+            (folder / link).symlink_to(aim)
+        for artifact in sorted(folder.iterdir()):
+            _write_manifest(artifact)
+
+    make_folder(dest, source_print, fill)
+    return dest
+
+
+def _words(version: str, targets: Sequence[str]) -> dict[str, str]:
+    """Return what stands for each ``@NAME@`` in a file that ends in ``.in``."""
+    numbers = _VERSION.fullmatch(version)
+    if numbers is None:
+        raise DataError(f"{version} is not a ROCm version", tip="three numbers and a suffix: 7.1.0, 7.1.0rc1")
+    major, minor, patch = numbers.groups()
+    return {
+        "ROCM_VERSION": version,
+        "HIP_VERSION": f"{major}.{minor}.{patch}",
+        "HIP_VERSION_MAJOR": major,
+        "HIP_VERSION_MINOR": minor,
+        "HIP_VERSION_PATCH": patch,
+        "TARGETS": ";".join(sorted(targets)),
+        "HOST_TRIPLE": f"{platform.machine()}-unknown-linux-gnu",
+    }
+
+
+def _place(path: Path, relative: str, folder: Path, words: Mapping[str, str], targets: Sequence[str]) -> None:
+    """Copy one file; once for each target when its name holds ``@TARGET@``."""
+    for target in targets if "@TARGET@" in relative else ("",):
+        place = folder / relative.replace("@TARGET@", target).removesuffix(".in")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if relative.endswith(".in"):
+            known = {**words, "TARGET": target}
+            text = re.sub(r"@([A-Z_]+)@", lambda m: known[m.group(1)], path.read_text(encoding="utf-8"))
+            place.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            shutil.copyfile(path, place)
+        place.chmod(0o755 if place.parent.name == "bin" else 0o644)
+
+
+def _compile(stubs: Path, folder: Path, words: Mapping[str, str], env: Mapping[str, str]) -> None:
+    """Compile the libraries side by side; the name without a version belongs to the ``dev`` component."""
+
+    def one(library: Library) -> None:
+        place = folder / f"{library.artifact}_lib_generic" / library.stage / library.folder
+        development = folder / f"{library.artifact}_dev_generic" / library.stage / library.folder
+        for made in (place, development):
+            made.mkdir(parents=True, exist_ok=True)
+        capture(_compiler_line(stubs, place / library.soname, library, words, env), env=env, check=SdkError,
+                what=f"compiling {library.soname}", tip="a C compiler is needed: install gcc")  # fmt: skip
+        (development / f"lib{library.name}.so").symlink_to(library.soname)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(one, LIBRARIES))
+
+
+def _compiler_line(
+    stubs: Path, output: Path, library: Library, words: Mapping[str, str], env: Mapping[str, str]
+) -> list[str]:
+    """Return the call of the compiler. Nothing of this machine's folders may get into the library."""
+    if library is _RUNTIME:
+        numbers = [int(words[f"HIP_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH")]
+        macros = [f"-DHIP_VERSION={numbers[0] * 10_000_000 + numbers[1] * 100_000 + numbers[2]}"]
+    else:
+        macros = [f"-DLIBRARY={library.symbol}", f'-DLIBRARY_VERSION="{words["ROCM_VERSION"]}"']
+    stub = stubs / ("hip.c" if library is _RUNTIME else "library.c")
+    shared = ["-shared", "-fPIC", "-O1", "-g0", f"-Wl,-soname,{library.soname}", "-Wl,--build-id=none"]
+    return [env.get("CC") or "cc", *shared, *macros, os.fspath(stub), "-o", os.fspath(output)]
+
+
+def _write_manifest(artifact: Path) -> None:
+    """List the places in the build tree that an artifact holds: its folders called ``stage``."""
+    stages = sorted(path.relative_to(artifact).as_posix() for path in artifact.rglob("stage"))
+    text = "".join(f"{stage}\n" for stage in stages)
+    (artifact / "artifact_manifest.txt").write_text(text, encoding="utf-8", newline="\n")

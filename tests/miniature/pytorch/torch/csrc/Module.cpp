@@ -1,0 +1,69 @@
+// torch._C
+#include <Python.h>
+
+#include <ATen/Functions.h>
+
+#include <exception>
+#include <vector>
+
+namespace {
+
+bool read_numbers(PyObject* object, std::vector<float>& numbers) {
+    PyObject* sequence = PySequence_Fast(object, "a sequence of numbers is needed");
+    if (sequence == nullptr) return false;
+    numbers.resize(PySequence_Fast_GET_SIZE(sequence));
+    for (size_t i = 0; i < numbers.size(); i++) {
+        numbers[i] = static_cast<float>(PyFloat_AsDouble(PySequence_Fast_GET_ITEM(sequence, i)));
+    }
+    Py_DECREF(sequence);
+    return PyErr_Occurred() == nullptr;
+}
+
+PyObject* write_numbers(const std::vector<float>& numbers) {
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(numbers.size()));
+    for (size_t i = 0; list != nullptr && i < numbers.size(); i++) {
+        PyList_SET_ITEM(list, i, PyFloat_FromDouble(numbers[i]));
+    }
+    return list;
+}
+
+PyObject* silu_cpu(PyObject*, PyObject* argument) {
+    std::vector<float> x;
+    if (!read_numbers(argument, x)) return nullptr;
+    try {
+        return write_numbers(at::silu_cpu(x));
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+        return nullptr;
+    }
+}
+
+PyObject* saxpy_hip(PyObject*, PyObject* arguments) {
+    float a;
+    PyObject *first, *second;
+    std::vector<float> x, y;
+    if (!PyArg_ParseTuple(arguments, "fOO", &a, &first, &second)) return nullptr;
+    if (!read_numbers(first, x) || !read_numbers(second, y)) return nullptr;
+    if (x.size() != y.size()) return PyErr_Format(PyExc_ValueError, "x and y differ in length");
+    const int error = at::saxpy_cuda(a, x, y);
+    PyObject* result = write_numbers(y);
+    return result == nullptr ? nullptr : Py_BuildValue("iN", error, result);
+}
+
+PyObject* device_count(PyObject*, PyObject*) { return PyLong_FromLong(at::cuda::device_count()); }
+
+PyObject* arch_flags(PyObject*, PyObject*) { return PyUnicode_FromString(PYTORCH_ROCM_ARCH); }
+
+PyMethodDef methods[] = {
+    {"silu_cpu", silu_cpu, METH_O, "x / (1 + exp(-x)), on the host"},
+    {"saxpy_hip", saxpy_hip, METH_VARARGS, "(HIP's error number, a * x + y), on the GPU"},
+    {"_cuda_getDeviceCount", device_count, METH_NOARGS, "the number of GPUs"},
+    {"_cuda_getArchFlags", arch_flags, METH_NOARGS, "the GPU targets of this build, joined by spaces"},
+    {},
+};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "torch._C", nullptr, -1, methods};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&module); }

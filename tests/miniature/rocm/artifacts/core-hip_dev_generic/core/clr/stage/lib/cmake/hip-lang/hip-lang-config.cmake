@@ -1,0 +1,16 @@
+# project(… LANGUAGES HIP) asks for this package once it has found the compiler.
+get_filename_component(_root "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+if(NOT TARGET hip-lang::amdhip64)
+  add_library(hip-lang::amdhip64 SHARED IMPORTED)
+  set_target_properties(hip-lang::amdhip64 PROPERTIES
+    IMPORTED_LOCATION "${_root}/lib/libamdhip64.so"
+    IMPORTED_SONAME "libamdhip64.so.7"
+    INTERFACE_INCLUDE_DIRECTORIES "${_root}/include")
+  add_library(hip-lang::device INTERFACE IMPORTED)
+  set_target_properties(hip-lang::device PROPERTIES
+    INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:HIP>:-nogpuinc;-nogpulib>"
+    INTERFACE_INCLUDE_DIRECTORIES "${_root}/include"
+    INTERFACE_LINK_LIBRARIES hip-lang::amdhip64)
+endif()
+set(CMAKE_HIP_RUNTIME_LIBRARIES_STATIC hip-lang::device hip-lang::amdhip64)
+set(CMAKE_HIP_RUNTIME_LIBRARIES_SHARED hip-lang::device hip-lang::amdhip64)
