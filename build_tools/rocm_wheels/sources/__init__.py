@@ -1,0 +1,1 @@
+"""Source trees: pins, checkout, hipify, diffbase tags, and what a tree holds right now."""

@@ -1,0 +1,179 @@
+"""git in one working tree, started so that a tree comes out the same for everybody.
+
+The user's own configuration (proxies, credentials, `insteadOf`) stays in force; only what
+could change content, sign, run hooks or ask questions is set aside, for our commands alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rocm_wheels import log, process
+from rocm_wheels.errors import SourceError
+
+LS_REMOTE_SECONDS = 180.0
+FETCH_SECONDS = 2 * 3600.0
+LOCAL_SECONDS = 1800.0
+
+# Each of these, set by a user or an administrator, would change trees or commits, or stop for a
+# question. `core.excludesFile` stays: what a user ignores is no change of theirs.
+_NEUTRAL = {
+    "advice.addEmbeddedRepo": "false",
+    "advice.detachedHead": "false",
+    "commit.gpgSign": "false",
+    "core.attributesFile": "",
+    "core.autocrlf": "false",
+    "core.eol": "lf",
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.safecrlf": "false",
+    "gc.auto": "0",
+    "i18n.commitEncoding": "UTF-8",
+    "init.templateDir": "",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+    "tag.gpgSign": "false",
+}
+# From `git rev-parse --local-env-vars`: they would point our commands at another repository
+# (a run from inside a git hook has them). The variables that carry configuration stay.
+_LOCAL_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+
+
+@dataclass(frozen=True)
+class Git:
+    """git commands in ``directory``; ``settings`` are further ``key=value`` configuration."""
+
+    directory: Path
+    env: Mapping[str, str]
+    settings: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, directory: Path) -> Git:
+        """Return the same git in another working tree."""
+        return replace(self, directory=directory, variables={})
+
+    def using(self, **variables: str) -> Git:
+        """Return the same git with environment variables of its own."""
+        return replace(self, variables={**self.variables, **variables})
+
+    def setting(self, *settings: str) -> Git:
+        """Return the same git with more configuration (``key=value``)."""
+        return replace(self, settings=(*self.settings, *settings))
+
+    def text(
+        self, *arguments: str, stdin: bytes | None = None, what: str | None = None, tip: str | None = None
+    ) -> str:
+        """Return what a local command printed. Raises SourceError with git's own words."""
+        return process.capture(
+            self.command(arguments),
+            env=self.environment(),
+            cwd=self.directory,
+            stdin=stdin,
+            timeout=LOCAL_SECONDS,
+            check=SourceError,
+            what=what or self.words_for(arguments),
+            tip=tip,
+        )
+
+    def fields(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
+        """Return the NUL-terminated fields that a command with ``-z`` printed."""
+        return self.text(*arguments, stdin=stdin).split("\0")[:-1]
+
+    def succeeds(self, *arguments: str) -> bool:
+        """Tell whether a command that answers by its exit code says yes."""
+        done = process.run(
+            self.command(arguments),
+            env=self.environment(),
+            cwd=self.directory,
+            timeout=LOCAL_SECONDS,
+            check=None,
+            what=self.words_for(arguments),
+        )
+        return done.returncode == 0
+
+    def network(
+        self,
+        *arguments: str,
+        what: str,
+        timeout: float = FETCH_SECONDS,
+        tip: str | None = None,
+    ) -> None:
+        """Run a command that talks to a server, within ``timeout`` seconds. Raises SourceError."""
+        process.run(
+            self.command(arguments),
+            env=self.environment(),
+            cwd=self.directory,
+            on_line=log.live,
+            timeout=timeout,
+            check=SourceError,
+            what=what,
+            tip=tip,
+        )
+        log.live("")
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the whole command line."""
+        pairs = [f"{key}={value}" for key, value in _NEUTRAL.items()] + list(self.settings)
+        return ["git", *(word for pair in pairs for word in ("-c", pair)), *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of our git: no question, no foreign repository, English words."""
+        kept = {name: value for name, value in self.env.items() if name not in _LOCAL_VARIABLES}
+        fixed = {
+            # never a repository further up: a broken one here must not send us into somebody else's
+            "GIT_CEILING_DIRECTORIES": str(self.directory.parent.resolve()),
+            "GIT_DEFAULT_HASH": "sha1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C",
+        }
+        return {**kept, **fixed, **self.variables}
+
+    def words_for(self, arguments: Sequence[str]) -> str:
+        """Name a command in a message, without our configuration."""
+        return f"`{process.shell_line(['git', *arguments], cwd=self.directory)}`"
+
+
+def git_directory(git: Git) -> Path:
+    """Return the folder that holds a tree's repository (``.git``, or a submodule's own place)."""
+    return Path(git.text("rev-parse", "--absolute-git-dir"))
+
+
+def without_private_filters(git: Git) -> Git:
+    """Switch off the content filters that the user's configuration defines.
+
+    A tree must not depend on whose machine wrote it. Git LFS stays: it gives everybody the same.
+    """
+    if not git.succeeds("config", "--get-regexp", r"^filter\."):
+        return git
+    names = {
+        key.split(".", 1)[1].rsplit(".", 1)[0]
+        for key in git.fields("config", "-z", "--name-only", "--get-regexp", r"^filter\.")
+    }
+    off = [
+        setting
+        for name in sorted(names - {"lfs"})
+        for setting in (
+            f"filter.{name}.clean=",
+            f"filter.{name}.smudge=",
+            f"filter.{name}.process=",
+            f"filter.{name}.required=false",
+        )
+    ]
+    return git.setting(*off)

@@ -1,0 +1,89 @@
+"""What we know about a checkout: kept in its repository, under ``rocm-wheels/``.
+
+It names the upstream commit, what we left in the tree (root and submodules), and the
+operation under way: an entry there after a crash says that the tree is half done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.workspace import write_whole
+
+UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
+HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
+HIPIFY_MESSAGE = "DO NOT SUBMIT: HIPIFY"
+OWN_FOLDER = "rocm-wheels"  # inside the git directory
+SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify changed without a commit
+LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Left:
+    """What we left in one repository: commit, its upstream, tree of the files, hipify uncommitted."""
+
+    head: str
+    upstream: str
+    tree: str
+    uncommitted: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """One checkout. ``left`` maps ``""`` (root) and submodule paths to what we left there."""
+
+    origin: str
+    ref: str
+    upstream: str
+    hipify: str = "no"  # no, committed, uncommitted
+    submodules: bool = True
+    identity: str = ""  # what tree_identity said when we left
+    left: Mapping[str, Left] = field(default_factory=dict)
+    generated: tuple[str, ...] = ()  # git-ignored files that hipify wrote
+    operation: str | None = None  # what is under way, or was when it was killed
+
+
+def state_file(git_directory: Path) -> Path:
+    """Return where a checkout's state is."""
+    return git_directory / OWN_FOLDER / "state.json"
+
+
+def read_state(git_directory: Path) -> State | None:
+    """Return the state of a checkout, ``None`` when it is not one of ours.
+
+    Raises SourceError for a file that cannot be understood.
+    """
+    path = state_file(git_directory)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as cause:
+        raise SourceError(
+            f"{path} cannot be understood (another version of rocm-wheels?)",
+            tip="check out into another folder, or remove that file: the tree then counts as yours",
+        ) from cause
+
+
+def write_state(git_directory: Path, state: State) -> None:
+    """Record the state, whole or not at all."""
+    # ASCII: names that are not UTF-8 come as lone surrogates
+    text = json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, sort_keys=True)
+    write_whole(state_file(git_directory), text + "\n")
+
+
+def _parse(value: dict[str, Any]) -> State:
+    if value.pop("format") != _FORMAT:
+        raise ValueError("unknown format")
+    left = {path: Left(**entry) for path, entry in value.pop("left").items()}
+    generated = tuple(value.pop("generated"))
+    return State(left=left, generated=generated, **value)

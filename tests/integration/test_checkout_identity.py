@@ -1,0 +1,97 @@
+"""The id of a source tree follows every file that a build could see, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from source_trees import Upstream, isolated_environment, make_upstream
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+@pytest.fixture
+def clone(upstream: Upstream, tmp_path: Path) -> Path:
+    upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "clone")
+    return tmp_path / "clone"
+
+
+def test_identity_follows_content_and_comes_back(upstream: Upstream, clone: Path) -> None:
+    def identity() -> TreeIdentity:
+        return tree_identity(clone, env=upstream.env)
+
+    clean = identity()
+    assert clean == TreeIdentity(
+        commit=upstream.git("root", "rev-parse", "main"),
+        upstream=None,
+        tree=upstream.git("root", "rev-parse", "main^{tree}"),
+        dirty=False,
+        epoch=1700000100,
+    )
+    deep = clone / "third_party/middle/deep dir/deep.cu"
+    changes: dict[str, Callable[[], object]] = {
+        "modified": lambda: (clone / "a.cu").write_text("x"),
+        "deeply modified": lambda: deep.write_text("x"),
+        "deeply untracked": lambda: deep.with_name("new").write_text("x"),
+        "untracked, odd name": lambda: (clone / 'ü "q"\nx').write_text("x"),
+        "removed": (clone / "plain.txt").unlink,
+        "executable": lambda: (clone / "b.cu").chmod(0o755),
+    }
+    seen = {clean.tree}
+    for what, change in changes.items():
+        change()
+        now = identity()
+        assert now.dirty, what
+        assert now.tree not in seen, what
+        assert now == identity(), what
+        seen.add(now.tree)
+    upstream.git(clone, "submodule", "foreach", "--recursive", "--quiet", "git clean -fdq; git checkout -q .")
+    upstream.git(clone, "clean", "-fdq")
+    upstream.git(clone, "checkout", "-q", ".")
+    assert identity() == clean
+    (clone / "x.o").write_text("an ignored file")
+    assert identity() == clean
+
+
+def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream, clone: Path) -> None:
+    before = tree_identity(clone, env=upstream.env)
+    home = clone.parent / "home"
+    env = isolated_environment(home)
+    (home / "attributes").write_text("*.txt filter=shout\n* text=auto eol=crlf\n")
+    (home / ".gitconfig").write_text(
+        "[core]\n autocrlf = true\n fsmonitor = true\n"
+        f" attributesFile = {home}/attributes\n"
+        "[status]\n showUntrackedFiles = no\n"
+        '[filter "shout"]\n clean = tr a-z A-Z\n required = true\n'
+    )
+    assert tree_identity(clone, env=env) == before
+    (clone / "new.txt").write_text("new\n")
+    assert tree_identity(clone, env=env) == tree_identity(clone, env=upstream.env)
+
+
+def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
+    (clone / "a.cu").write_text("changed")
+
+    def times() -> dict[Path, int]:
+        # a pack that turns out to hold an object is touched by git, nothing more
+        return {p: p.stat().st_mtime_ns for p in sorted(clone.rglob("*")) if p.suffix != ".pack"}
+
+    before = times()
+    tree_identity(clone, env=upstream.env)
+    assert times() == before
+
+
+def test_not_a_checkout(upstream: Upstream, clone: Path) -> None:
+    with pytest.raises(SourceError, match="not a git checkout"):
+        tree_identity(clone / "tools", env=upstream.env)
+    (clone.parent / "empty").mkdir()
+    upstream.git(clone.parent / "empty", "init", "-q")
+    with pytest.raises(SourceError, match="rev-parse"):
+        tree_identity(clone.parent / "empty", env=upstream.env)
