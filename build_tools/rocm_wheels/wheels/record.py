@@ -1,0 +1,135 @@
+"""RECORD: every file of a wheel with its digest and size.
+
+Source: "Recording installed projects" of the PyPA specifications: CSV; digests are
+``sha256=`` and URL-safe base64 without padding; RECORD itself and its signatures have none.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import DataError
+
+_SIGNATURES = (".jws", ".p7s")
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class RecordEntry:
+    """One line: ``digest`` like ``sha256=47DEQ…`` ("" when none), ``size`` in bytes (None when none)."""
+
+    path: str
+    digest: str
+    size: int | None
+
+
+def encode_digest(sha256: bytes) -> str:
+    """Return a raw SHA-256 digest as RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
+
+
+def parse_record(content: bytes, *, name: str) -> list[RecordEntry]:
+    """Read RECORD; DataError with line number when it is not UTF-8, CSV or of three fields."""
+    try:
+        rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+        entries = []
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != 3:
+                raise DataError(f"{name}:{rows.line_num}: {len(row)} fields instead of path, digest and size")
+            path, digest, size = row
+            if size and not re.fullmatch("[0-9]{1,19}", size):
+                raise DataError(f"{name}:{rows.line_num}: {size!r} is not a size")
+            entries.append(RecordEntry(path, digest, int(size) if size else None))
+    except (UnicodeDecodeError, csv.Error) as cause:
+        raise DataError(f"{name} is not CSV in UTF-8") from cause
+    return entries
+
+
+def compare_record(
+    entries: list[RecordEntry], members: Mapping[str, tuple[int, bytes]], *, record: str
+) -> list[str]:
+    """Return what RECORD and the archive disagree about; [] when nothing.
+
+    ``members`` are sizes and raw SHA-256 digests by name; ``record`` is RECORD's own path.
+    """
+    exempt = {record, *(record + suffix for suffix in _SIGNATURES)}
+    faults: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.path in seen:
+            faults.append((entry.path, "is listed twice"))
+            continue
+        seen.add(entry.path)
+        if entry.path in exempt:
+            if entry.digest or entry.size is not None:
+                faults.append((entry.path, "must be listed without digest and size"))
+        elif entry.path not in members:
+            faults.append((entry.path, "is listed but not in the wheel"))
+        else:
+            faults += [(entry.path, text) for text in _differences(entry, *members[entry.path])]
+    if record not in seen:
+        faults.append((record, "does not list itself"))
+    faults += [
+        (path, "is in the wheel but not listed")
+        for path in members
+        if path not in exempt and path not in seen
+    ]
+    return [f"{record}: {line}" for line in _shorten(faults)]
+
+
+def _shorten(faults: list[tuple[str, str]]) -> list[str]:
+    """Put the same fault of many files into one line: a wheel can have twenty thousand."""
+    by_text: dict[str, list[str]] = {}
+    for path, text in faults:
+        by_text.setdefault(text, []).append(path)
+    lines = []
+    for text, paths in by_text.items():
+        shown = (
+            paths
+            if len(paths) <= _MOST_SHOWN + 1
+            else [*paths[:_MOST_SHOWN], f"{len(paths) - _MOST_SHOWN} more files"]
+        )
+        lines.append(f"{', '.join(shown)}: {text}" if len(shown) > 1 else f"{shown[0]} {text}")
+    return lines
+
+
+def verify_record(wheel_path: Path) -> list[str]:
+    """Return the faults of a wheel's RECORD and members; [] when every file is as listed.
+
+    Each member is inflated once. DataError when the file is no archive at all.
+    """
+    from rocm_wheels.wheels.scan import scan_wheel
+
+    return list(scan_wheel(wheel_path, device_code=False).faults)
+
+
+def _differences(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
+    found = []
+    if entry.size is None:
+        found.append("is listed without a size")
+    elif entry.size != size:
+        found.append(f"has {size} bytes, listed with {entry.size}")
+    right = encode_digest(sha256)
+    if entry.digest == right:
+        return found
+    if not entry.digest:
+        found.append("is listed without a digest")
+    elif entry.digest == f"sha256={sha256.hex()}":
+        found.append(
+            "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
+        )
+    elif entry.digest == right + "=":
+        found.append("is listed with a padded digest; the specification wants it without '='")
+    elif not entry.digest.startswith("sha256="):
+        found.append(f"is listed with a {entry.digest.partition('=')[0]} instead of a sha256 digest")
+    else:
+        found.append("does not have the digest it is listed with")
+    return found

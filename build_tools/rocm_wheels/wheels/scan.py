@@ -1,0 +1,126 @@
+"""One pass over a wheel that serves every check: digests, RECORD, METADATA, WHEEL, device code.
+
+Each member is inflated once; what is wrong with one is a fault in the result, so that
+a report can name all of them. Memory stays at a few pieces a thread, whatever the wheel's
+size; the digest of the file itself is computed beside, from the same mapped bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rocm_wheels.errors import DataError, explain
+from rocm_wheels.wheels.device_code import CodeObject, may_hold_code, read_bytes
+from rocm_wheels.wheels.dist_info import read_dist_info
+from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
+from rocm_wheels.wheels.names import WheelName
+from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest
+
+_LARGEST_TEXT = 64 << 20
+_DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
+
+
+@dataclass(frozen=True)
+class ScannedMember:
+    """A file of the wheel; ``digest`` is spelled as in RECORD, ``recorded`` is its line there."""
+
+    name: str
+    size: int
+    digest: str
+    recorded: RecordEntry | None
+
+
+@dataclass(frozen=True)
+class WheelScan:
+    """What one pass found.
+
+    ``device_code`` has the members that hold some; ``texts`` the members that were asked for
+    with ``keep``. A part that could not be read is None, and ``faults`` says why. No faults
+    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
+    """
+
+    path: Path
+    size: int
+    sha256: str
+    members: tuple[ScannedMember, ...]
+    name: WheelName | None
+    metadata: WheelMetadata | None
+    format: WheelFormat | None
+    device_code: Mapping[str, tuple[CodeObject, ...]]
+    texts: Mapping[str, bytes]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the reader of one member returned."""
+
+    text: bytes | None = None
+    code: tuple[CodeObject, ...] = ()
+    fault: str | None = None
+
+
+def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = ()) -> WheelScan:
+    """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
+
+    DataError only when it is not there or is no archive at all.
+    """
+
+    def choose(name: str, head: bytes) -> Callable[[memoryview], _Read] | None:
+        if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
+            return lambda data: _read_text(data, f"{path}: {name}")
+        if device_code and may_hold_code(name, head):
+            return lambda data: _read_code(data, f"{path}: {name}")
+        return None
+
+    archive = WheelArchive.open(path)
+    faults = archive.faults()
+    contents = archive.read_all(choose, digest=True)
+    for content in contents:
+        own = content.result.fault if content.result else None
+        faults += [fault for fault in (content.fault, own) if fault]
+    texts = {c.name: c.result.text for c in contents if c.result and c.result.text is not None}
+    about = read_dist_info(path.name, [content.name for content in contents], texts)
+    whole = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
+    broken = {content.name for content in contents} - whole.keys()
+    if about.record is not None:
+        listed = [entry for entry in about.record if entry.path not in broken]
+        about.faults.extend(compare_record(listed, whole, record=f"{about.folder}/RECORD"))
+    recorded = {entry.path: entry for entry in about.record or ()}
+    return WheelScan(
+        path=path,
+        size=archive.size,
+        sha256=archive.sha256(),
+        members=tuple(
+            ScannedMember(member, length, encode_digest(sha256), recorded.get(member))
+            for member, (length, sha256) in whole.items()
+        ),
+        name=about.name,
+        metadata=about.metadata,
+        format=about.format,
+        device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
+        texts=texts,
+        faults=(*faults, *(f"{path}: {fault}" for fault in about.faults)),
+    )
+
+
+def _is_dist_info(name: str) -> bool:
+    folder, _, file = name.partition("/")
+    return folder.endswith(".dist-info") and file in _DIST_INFO_FILES
+
+
+def _read_text(data: memoryview, name: str) -> _Read:
+    if len(data) > _LARGEST_TEXT:
+        return _Read(fault=f"{name}: {len(data)} bytes are too many for a text file")
+    return _Read(text=bytes(data))
+
+
+def _read_code(data: memoryview, name: str) -> _Read:
+    try:
+        return _Read(code=tuple(read_bytes(data, name)))
+    except DataError as fault:
+        return _Read(fault=explain(fault))

@@ -1,0 +1,308 @@
+"""One pass over a wheel: RECORD, METADATA, WHEEL, hostile archives, device code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from binary_writer import HOST, bundle, compress, digest_of, elf, hip, wheel
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rocm_wheels.errors import DataError
+from rocm_wheels.wheels.device_code import read_any, read_file, read_wheel, targets_of
+from rocm_wheels.wheels.record import verify_record
+from rocm_wheels.wheels.scan import scan_wheel
+
+LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})
+FILES = {
+    "demo/__init__.py": b"x = 1\n",
+    "demo/lib/a.so": LIBRARY,
+    "demo/a, b.txt": b"comma",
+    "demo/empty": b"",
+}
+INFO = "demo-1.0.dist-info"
+COMMA = digest_of(b"comma")
+HEX = "sha256=" + hashlib.sha256(b"x = 1\n").hexdigest()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
+    path = wheel(tmp_path, FILES, method=method)
+    scan = scan_wheel(path, keep=("*/__init__.py",))
+    assert scan.faults == ()
+    assert scan.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert scan.size == path.stat().st_size
+    assert {m.name: (m.size, m.digest) for m in scan.members if m.name in FILES} == {
+        name: (len(content), digest_of(content)) for name, content in FILES.items()
+    }
+    assert all(m.recorded for m in scan.members)
+    assert scan.texts["demo/__init__.py"] == b"x = 1\n"
+    assert {name: targets_of(code) for name, code in scan.device_code.items()} == {
+        "demo/lib/a.so": ["gfx942", "gfx1100"]
+    }
+    assert scan.metadata and (scan.metadata.name, str(scan.metadata.version)) == ("demo", "1.0")
+    assert {name: list(code) for name, code in scan.device_code.items()} == read_wheel(path) == read_any(path)
+
+
+def test_a_large_member_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocm_wheels.wheels.members._IN_MEMORY", 1000)
+    monkeypatch.setattr("rocm_wheels.wheels.members._WORTH_A_THREAD", 100)
+    assert scan_wheel(wheel(tmp_path, FILES)).faults == ()
+
+
+def _line(name: str, content: bytes) -> str:
+    return f"{name},{digest_of(content)},{len(content)}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            lambda r: r.replace(digest_of(FILES["demo/__init__.py"]), HEX),
+            "demo/__init__.py is listed with a digest in hex",
+        ),
+        (
+            lambda r: r.replace(COMMA, digest_of(b"other")),
+            "demo/a, b.txt does not have the digest it is listed with",
+        ),
+        (lambda r: r.replace(COMMA, COMMA + "="), "demo/a, b.txt is listed with a padded digest"),
+        (
+            lambda r: r.replace(COMMA, "md5=abc"),
+            "demo/a, b.txt is listed with a md5 instead of a sha256 digest",
+        ),
+        (lambda r: r.replace(COMMA, ""), "demo/a, b.txt is listed without a digest"),
+        (lambda r: r.replace(COMMA + ",5", COMMA + ",6"), "demo/a, b.txt has 5 bytes, listed with 6"),
+        (lambda r: r.replace(COMMA + ",5", COMMA + ","), "demo/a, b.txt is listed without a size"),
+        (lambda r: r.replace(COMMA + ",5", COMMA + ",five"), "'five' is not a size"),
+        (
+            lambda r: "".join(r.splitlines(keepends=True)[1:]),
+            "demo/__init__.py is in the wheel but not listed",
+        ),
+        (lambda r: r + _line("demo/gone.py", b""), "demo/gone.py is listed but not in the wheel"),
+        (lambda r: r + _line("demo/empty", b""), "demo/empty is listed twice"),
+        (
+            lambda r: r.replace("RECORD,,", "RECORD,sha256=x,3"),
+            "RECORD must be listed without digest and size",
+        ),
+        (lambda r: r.replace(f"{INFO}/RECORD,,\n", ""), f"{INFO}/RECORD does not list itself"),
+        (lambda r: r + "a,b\n", "RECORD:8: 2 fields instead of path, digest and size"),
+        (lambda r: r + '"a', "RECORD is not CSV in UTF-8"),
+        (lambda r: r.replace("sha256", "sha257"), "3 more files: is listed with a sha257 instead"),
+    ],
+)
+def test_faults_of_record_are_named(tmp_path: Path, change: Callable[[str], str], fault: str) -> None:
+    good = zipfile.ZipFile(wheel(tmp_path, FILES)).read(f"{INFO}/RECORD").decode()
+    faults = verify_record(wheel(tmp_path, FILES, record=change(good)))
+    assert len(faults) == 1
+    assert fault in faults[0]
+    assert "demo-1.0-py3-none-any.whl: demo-1.0.dist-info/RECORD" in faults[0]
+
+
+META = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"name": "other-1.0-py3-none-any.whl"}, "METADATA names the project demo, the file name says other"),
+        ({"name": "demo-2.0-py3-none-any.whl"}, "the folder demo-1.0.dist-info is not of the version 2.0"),
+        (
+            {"name": "demo-1.0-py3-none-linux_x86_64.whl"},
+            "WHEEL does not state the tags py3-none-linux_x86_64",
+        ),
+        ({"name": "demo.whl"}, "demo.whl is not the name of a wheel"),
+        (
+            {"tags": ("py3-none-any", "py2-none-any")},
+            "WHEEL states the tags py2-none-any that are not in the file name",
+        ),
+        ({"tags": ()}, "WHEEL: no Tag"),
+        ({"tags": ("nonsense",)}, "WHEEL: a Tag cannot be read"),
+        ({"pure": "perhaps"}, "Root-Is-Purelib is 'perhaps'"),
+        (
+            {"tags": ("py3-none-win32",), "name": "demo-1.0-py3-none-win32.whl"},
+            "Root-Is-Purelib: true, the file name is for a platform",
+        ),
+        ({"metadata": META.replace("1.0", "1.1")}, "METADATA says version 1.1, the file name 1.0"),
+        ({"metadata": META.replace("Name: demo\n", "")}, "METADATA: '' is not the name of a project"),
+        ({"metadata": META.replace("1.0", "one")}, "Invalid version: 'one'"),
+        ({"metadata": META + "Requires-Dist: torch ==\n"}, "METADATA: a field cannot be read"),
+        ({"metadata": META + "Requires-Dist: x; variant_label == 'y'\n"}, "METADATA: a field cannot be read"),
+        ({"metadata": META + "Requires-Python: three\n"}, "METADATA: a field cannot be read"),
+        ({"metadata": META + "Version: 2.0\n"}, "version cannot be read"),
+        ({"record": ""}, "is in the wheel but not listed"),
+    ],
+)
+def test_parts_that_disagree_are_named(tmp_path: Path, changes: dict[str, str], fault: str) -> None:
+    assert fault in "\n".join(scan_wheel(wheel(tmp_path, FILES, **changes)).faults)  # type: ignore[arg-type]
+
+
+def test_metadata_is_taken_over(tmp_path: Path) -> None:
+    requires = "Requires-Dist: rocm[libraries]==7.1.0\nRequires-Dist: x; extra == 'y'\n"
+    more = f"Requires-Python: >=3.10\n{requires}Provides-Extra: y\n"
+    found = scan_wheel(wheel(tmp_path, {}, metadata=META + more + "\nLong: text\n")).metadata
+    assert found
+    assert (found.requires_dist, found.provides_extra) == (
+        ("rocm[libraries]==7.1.0", "x; extra == 'y'"),
+        ("y",),
+    )
+    assert str(found.requires_python) == ">=3.10"
+
+
+def _zip(path: Path, members: list[tuple[str, bytes]]) -> Path:
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")
+        for name, content in members:
+            archive.writestr(name, content)
+    return path
+
+
+def _patch(path: Path, find: bytes, replace: bytes, *, last: bool = False) -> Path:
+    data = path.read_bytes()
+    at = data.rfind(find) if last else data.find(find)
+    path.write_bytes(data[:at] + replace + data[at + len(find) :])
+    return path
+
+
+def _hostile(tmp_path: Path) -> dict[str, tuple[Path, str]]:
+    made = {}
+
+    def case(name: str, fault: str, change: Callable[[Path], object]) -> None:
+        folder = tmp_path / name.replace(" ", "_")
+        folder.mkdir()
+        path = wheel(folder, {"demo/zz.txt": b"A" * 500, "demo/b.so": LIBRARY})
+        change(path)
+        made[name] = (path, fault)
+
+    directory = b"PK\x01\x02"
+    case(
+        "bad crc",
+        "CRC",
+        lambda p: _patch(
+            p, struct.pack("<I", zipfile.ZipFile(p).getinfo("demo/b.so").CRC), b"\1\2\3\4", last=True
+        ),
+    )
+    case("other name", "calls itself b'demo/yy.txt'", lambda p: _patch(p, b"demo/zz.txt", b"demo/yy.txt"))
+    case(
+        "encrypted",
+        "demo/zz.txt: encrypted",
+        lambda p: _patch(p, directory + b"\x14\x03\x14\x00\x00", directory + b"\x14\x03\x14\x00\x01"),
+    )
+    case(
+        "method",
+        "compression method 99",
+        lambda p: _patch(
+            p, directory + b"\x14\x03\x14\x00\x00\x00\x08", directory + b"\x14\x03\x14\x00\x00\x00\x63"
+        ),
+    )
+    case(
+        "duplicate",
+        "demo/zz.txt: 2 members of this name",
+        lambda p: _zip(p, [("demo/zz.txt", b"1"), ("demo/zz.txt", b"2")]),
+    )
+    case("absolute", "/etc/x: this name leads out", lambda p: _zip(p, [("/etc/x", b"1")]))
+    case("upward", "a/../../x: this name leads out", lambda p: _zip(p, [("a/../../x", b"1")]))
+    case("no dist-info", "no .dist-info folder: a wheel has exactly one", lambda p: _zip(p, [("a", b"1")]))
+    case(
+        "two dist-infos",
+        "2 .dist-info folders",
+        lambda p: _zip(p, [("a-1.dist-info/RECORD", b""), ("b-1.dist-info/RECORD", b"")]),
+    )
+    case(
+        "no RECORD",
+        "demo-1.0.dist-info/RECORD is missing",
+        lambda p: _zip(p, [(f"{INFO}/METADATA", META.encode())]),
+    )
+    return made
+
+
+def test_hostile_archives_have_their_fault_named(tmp_path: Path) -> None:
+    for name, (path, fault) in _hostile(tmp_path).items():
+        found = "\n".join(scan_wheel(path).faults)
+        assert fault in found, name
+        assert str(path) in found
+
+
+@pytest.mark.parametrize("cut", [0, 3, 100, 400, -1, -22, -60])
+def test_a_cut_archive_is_refused(tmp_path: Path, cut: int) -> None:
+    path = wheel(tmp_path, FILES)
+    path.write_bytes(path.read_bytes()[:cut])
+    for read in (scan_wheel, read_wheel, verify_record):
+        with pytest.raises(DataError, match=r"demo-1.0-py3-none-any.whl is not a readable wheel"):
+            read(path)
+
+
+def test_damaged_device_code_is_a_fault_of_its_member(tmp_path: Path) -> None:
+    path = wheel(tmp_path, {"demo/bad.so": LIBRARY[:-100], "demo/good.so": LIBRARY})
+    [fault] = scan_wheel(path).faults
+    assert fault.startswith(f"{path}: demo/bad.so: cut short: the section table")
+    assert list(scan_wheel(path).device_code) == ["demo/good.so"]
+    with pytest.raises(DataError, match=r"demo/bad.so: cut short"):
+        read_wheel(path)
+
+
+def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
+    """Its damage beyond the first bytes stays unseen by `targets`, and is seen by the full pass."""
+    noise = hashlib.shake_128(b"noise").digest(400_000)
+    path = wheel(tmp_path, {"demo/data.bin": noise, "demo/a.so": LIBRARY})
+    _patch(path, noise[300_000:300_010], b"0123456789") if noise[
+        300_000:300_010
+    ] in path.read_bytes() else None
+    data = bytearray(path.read_bytes())
+    data[250_000] ^= 0xFF
+    path.write_bytes(data)
+    assert list(read_wheel(path)) == ["demo/a.so"]
+    assert any("demo/data.bin" in fault for fault in scan_wheel(path).faults)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "empty.so").touch()
+    assert read_file(tmp_path / "empty.so") == []
+    for read in (read_any, read_file):
+        with pytest.raises(DataError, match="is a folder"):
+            read(tmp_path)
+        with pytest.raises(DataError, match=r"cannot read .*gone.so: No such file"):
+            read(tmp_path / "gone.so")
+    with pytest.raises(DataError, match="wheel or zip archive"):
+        read_file(wheel(tmp_path, {}))
+    (tmp_path / "page.whl").write_text("<html>404</html>")
+    with pytest.raises(DataError, match="not a readable wheel"):
+        read_any(tmp_path / "page.whl")
+
+
+def _good() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**FILES, f"{INFO}/METADATA": META.encode(), f"{INFO}/RECORD": b"a,,\n"}.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+GOOD = _good()
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=6)), max_size=4),
+    from_end=st.booleans(),
+    cut=st.one_of(st.just(0), st.integers(0, len(GOOD))),
+)
+def test_any_mutation_of_a_wheel_is_read_or_refused(
+    tmp_path: Path, changes: list[tuple[int, bytes]], from_end: bool, cut: int
+) -> None:
+    data = bytearray(GOOD)
+    for place, patch in changes:
+        at = len(GOOD) - 1 - place % 300 if from_end else place
+        data[at : at + len(patch)] = patch
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_bytes(data[: len(data) - cut])
+    for read in (scan_wheel, read_wheel):
+        try:
+            read(path)
+        except DataError as fault:
+            assert str(path) in str(fault)
