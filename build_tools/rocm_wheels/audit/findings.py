@@ -1,0 +1,80 @@
+"""What an audit says: findings, checks that could not run, and the report of one wheel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault of a wheel.
+
+    ``where`` is a member of the wheel, or ``""`` for the wheel as a whole; ``check`` is
+    filled in by whoever runs the check.
+    """
+
+    what: str
+    where: str = ""
+    tip: str = ""
+    severity: Severity = "error"
+    check: str = ""
+
+    def line(self) -> str:
+        """Return the finding as one line: ``device-code: torch/lib/x.so: holds …``."""
+        place = f"{self.where}: " if self.where else ""
+        return f"{self.check}: {place}{self.what}"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A check that did not run, and why."""
+
+    reason: str
+    check: str = ""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What the checks said about one wheel.
+
+    ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
+    ``ran`` and ``skipped`` together name every check.
+    """
+
+    wheel: Path
+    size: int
+    sha256: str
+    targets: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    ran: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the wheel from counting."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the wheel counts: warnings are shown, and do not reject it."""
+        return not self.errors
+
+    def as_json(self) -> dict[str, object]:
+        """Return the report as plain JSON values."""
+        return {
+            "wheel": self.wheel.name,
+            "size": self.size,
+            "sha256": self.sha256,
+            "targets": list(self.targets),
+            "passed": self.passed,
+            "findings": [
+                {"check": f.check, "severity": f.severity, "what": f.what, "where": f.where, "tip": f.tip}
+                for f in self.findings
+            ],
+            "ran": list(self.ran),
+            "skipped": {skip.check: skip.reason for skip in self.skipped},
+        }

@@ -1,0 +1,114 @@
+"""What a check looks at: one finished wheel, and what it was asked to be."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.gfx import base_target
+from rocm_wheels.model.project import Platform, Project
+from rocm_wheels.wheels.device_code import targets_of
+from rocm_wheels.wheels.dist_info import dist_info_folders
+from rocm_wheels.wheels.scan import WheelScan
+
+_LIBRARY = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+_INTERPRETER = re.compile(r"cp3(\d+)t?")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a wheel was asked to be. ``None`` means "not known": a check that needs it is skipped by name.
+
+    ``targets`` are spelled as in ``--pytorch-rocm-arch``; ``python_tag`` is the ABI of the
+    interpreter it is for (``cp312``, ``cp313t``); ``rocm_version`` is the SDK's;
+    ``requirements`` are exact pins that METADATA must hold besides the recipe's own (``triton==3.5.0``).
+    """
+
+    project: Project
+    platform: Platform
+    version: str | None = None
+    python_tag: str | None = None
+    targets: tuple[str, ...] | None = None
+    rocm_version: str | None = None
+    requirements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A wheel as one pass found it, next to its expectation.
+
+    ``run_paths`` maps ELF members to the entries of DT_RUNPATH and DT_RPATH.
+    """
+
+    scan: WheelScan
+    expected: Expectation
+    run_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @cached_property
+    def members(self) -> frozenset[str]:
+        """The names of all files inside, damaged ones too."""
+        return self.damaged.union(member.name for member in self.scan.members)
+
+    @cached_property
+    def damaged(self) -> frozenset[str]:
+        """The members that a fault of the scan names: nothing can be said about what they hold."""
+        faults = [fault.removeprefix(f"{self.scan.path}: ") for fault in self.scan.faults]
+        return frozenset(fault.partition(": ")[0] for fault in faults if ": " in fault)
+
+    @cached_property
+    def dist_info(self) -> str:
+        """The name of the ``.dist-info`` folder; that it is missing is told by the archive's check."""
+        return next(iter(dist_info_folders(self.members)), "*.dist-info")
+
+    @cached_property
+    def device_code(self) -> dict[str, tuple[str, ...]]:
+        """The targets (features included) of each member that has code for; empty entries do not count."""
+        found = {name: tuple(targets_of(objects)) for name, objects in self.scan.device_code.items()}
+        return {name: targets for name, targets in sorted(found.items()) if targets}
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The base targets of all device code inside, sorted."""
+        return bases(target for found in self.device_code.values() for target in found)
+
+    @cached_property
+    def libraries(self) -> tuple[str, ...]:
+        """The members that are native libraries by their name, sorted."""
+        return tuple(sorted(name for name in self.members if _LIBRARY.search(name)))
+
+    def matching(self, pattern: str) -> frozenset[str]:
+        """Return the members that a recipe's glob names; ``*`` crosses folders."""
+        return frozenset(fnmatch.filter(self.members, pattern))
+
+
+def bases(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return the base targets, sorted and once each."""
+    return tuple(sorted({base_target(target) for target in targets}))
+
+
+def python_version(interpreter: str) -> str:
+    """Return the version of an ABI tag: ``cp313t`` → ``3.13``. DataError for anything but CPython 3."""
+    parts = _INTERPRETER.fullmatch(interpreter)
+    if parts is None:
+        raise DataError(f"{interpreter!r} is not the ABI tag of a CPython 3, such as cp312 or cp313t")
+    return f"3.{parts.group(1)}"
+
+
+def accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[Tag]:
+    """Return the tags that an interpreter (``cp312``, ``cp313t``) takes on platforms (``linux_x86_64``)."""
+    version = (3, int(python_version(interpreter).removeprefix("3.")))
+    tags = set(cpython_tags(version, [interpreter], platforms))
+    tags.update(compatible_tags(version, f"cp3{version[1]}", platforms))
+    return frozenset(tags)
+
+
+def same_name(one: str, other: str) -> bool:
+    """Tell whether two spellings name one distribution (PEP 503)."""
+    return canonicalize_name(one) == canonicalize_name(other)

@@ -1,0 +1,128 @@
+"""``rocm-wheels verify``: check finished wheels by hand, as a build does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.errors import AuditError, DataError, UsageError, explain
+
+if TYPE_CHECKING:
+    from rocm_wheels.audit.imports import ImportPlace
+    from rocm_wheels.audit.subject import Expectation
+    from rocm_wheels.model.project import Platform, Project
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command(name="verify")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.option(
+    "--pytorch-rocm-arch", metavar="LIST", help="Targets that the wheels were built for: gfx942,gfx1100."
+)
+@click.option(
+    "--rocm-version", metavar="V", help="Version of the ROCm packages that the wheels were built with."
+)
+@click.option(
+    "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
+)
+@click.option("--python", type=_FILE, help="Import each wheel too, with this interpreter and its packages.")
+@click.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+@click.option("--list-checks", is_flag=True, help="List the checks and leave.")
+def command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    pytorch_rocm_arch: str | None,
+    rocm_version: str | None,
+    project: str | None,
+    python: Path | None,
+    as_json: bool,
+    list_checks: bool,
+) -> None:
+    """Check finished wheels without a GPU.
+
+    Without --pytorch-rocm-arch the libraries of a wheel are compared with each other. The exit code
+    is 14 when a wheel fails; what was not checked is listed with the reason.
+    """
+    from rocm_wheels.model.gfx import parse_targets
+
+    if list_checks:
+        _list_checks()
+        return
+    if not wheels:
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
+    targets = parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
+    place = _place(python)
+    reports = []
+    for wheel in wheels:
+        expected = _expectation(wheel, project, targets, rocm_version)
+        reports.append(_verify(wheel, expected, place, quiet=as_json))
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    failed = sum(not report["passed"] for report in reports)
+    if failed:
+        raise AuditError(
+            f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
+        )
+
+
+def _verify(
+    wheel: Path, expected: Expectation, place: ImportPlace | None, *, quiet: bool
+) -> dict[str, object]:
+    from rocm_wheels.audit.report import report_lines, verify_wheel
+
+    try:
+        report = verify_wheel(wheel, expected, place=place)
+    except DataError as unreadable:  # the other wheels are still worth a look
+        log.error(explain(unreadable))
+        return {"wheel": wheel.name, "passed": False, "unreadable": explain(unreadable)}
+    if not quiet:
+        click.echo("\n".join(report_lines(report)))
+    return report.as_json()
+
+
+def _expectation(
+    wheel: Path, project: str | None, targets: tuple[str, ...] | None, rocm_version: str | None
+) -> Expectation:
+    from rocm_wheels.audit.subject import Expectation
+    from rocm_wheels.model.project import load_project
+    from rocm_wheels.wheels.names import parse_wheel_name
+
+    name = parse_wheel_name(wheel.name)
+    recipe = load_project(project) if project else _guess(wheel, name.name)
+    windows = any(tag.platform.startswith("win") for tag in name.tags)
+    platform: Platform = "windows" if windows else "linux"
+    return Expectation(recipe, platform, targets=targets, rocm_version=rocm_version)
+
+
+def _guess(wheel: Path, distribution: str) -> Project:
+    from rocm_wheels.audit.subject import same_name
+    from rocm_wheels.model.names import project_names
+    from rocm_wheels.model.project import load_project
+
+    recipes = [load_project(name) for name in project_names()]
+    for recipe in recipes:
+        if same_name(recipe.distribution, distribution):
+            return recipe
+    known = ", ".join(f"{recipe.distribution} ({recipe.name})" for recipe in recipes)
+    raise UsageError(
+        f"{wheel.name}: no recipe builds {distribution}", tip=f"name one with --project; there are: {known}"
+    )
+
+
+def _place(python: Path | None) -> ImportPlace | None:
+    from rocm_wheels.audit.imports import ImportPlace
+
+    # not resolved: a virtual environment is found through the link that its interpreter is
+    return ImportPlace(python.absolute(), environment()) if python is not None else None
+
+
+def _list_checks() -> None:
+    from rocm_wheels.audit.table import CHECKS, IMPORT, IMPORT_WHAT
+
+    for name, what in [*((check.name, check.what) for check in CHECKS), (IMPORT, IMPORT_WHAT)]:
+        click.echo(f"{name:20} {what}")

@@ -1,0 +1,334 @@
+"""One wheel, one fault, exactly this finding; and a wheel without faults has none."""
+
+# ruff: noqa: E501 - the table of faults reads by its columns
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
+from rocm_wheels.audit.findings import AuditReport
+from rocm_wheels.audit.report import verify_wheel
+from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.audit.table import CHECKS
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.project import load_project
+
+HIP = "torch/lib/libtorch_hip.so"
+TARGETS = ("gfx942", "gfx1100")
+
+
+def expectation(**changes: object) -> Expectation:
+    known = Expectation(
+        load_project("pytorch"),
+        "linux",
+        version="2.9.0+rocm7.1.0",
+        python_tag="cp311",
+        targets=TARGETS,
+        rocm_version="7.1.0",
+        requirements=("triton==3.5.0",),
+    )
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def checked(report: AuditReport) -> set[str]:
+    return {finding.check for finding in report.findings}
+
+
+def test_nothing_is_found_in_a_good_wheel(tmp_path: Path) -> None:
+    report = verify_wheel(torch_draft().write(tmp_path), expectation())
+    assert report.findings == ()
+    assert report.passed
+    assert report.targets == ("gfx1100", "gfx942")
+    # every check is accounted for, and what did not run says why
+    assert {*report.ran, *(skip.check for skip in report.skipped)} == {*(c.name for c in CHECKS), "import"}
+    reasons = {skip.check: skip.reason for skip in report.skipped}
+    assert set(reasons) == {"import", "device-consistency"}
+    assert "no environment was given" in reasons["import"]
+
+
+def put(name: str, content: bytes | str) -> Callable[[Draft], None]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda draft: draft.members.update({name: data})
+
+
+def drop(name: str) -> Callable[[Draft], None]:
+    return lambda draft: draft.members.pop(name) and None
+
+
+def become(**changes: object) -> Callable[[Draft], None]:
+    def change(draft: Draft) -> None:
+        for name, value in changes.items():
+            setattr(draft, name, value)
+
+    return change
+
+
+def requiring(*lines: str) -> Callable[[Draft], None]:
+    return become(requires=["filelock", *lines])
+
+
+def wrong_digest(draft: Draft) -> None:
+    draft.record["torch/__init__.py"] = (
+        "torch/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFV,0"
+    )
+
+
+def hex_digest(draft: Draft) -> None:
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    draft.record["torch/__init__.py"] = f"torch/__init__.py,sha256={digest},0"
+
+
+def installer_file(draft: Draft) -> None:
+    draft.members[f"{draft.folder}/direct_url.json"] = b"{}"
+
+
+ROCM, TRITON = "rocm[libraries]==7.1.0", "triton==3.5.0"
+INIT_FILE = "torch/_rocm_init.py"
+NO_CALL = "def initialize():\n    pass\n"
+METADATA = b"Metadata-Version: 2.4\nVersion: 2.9.0+rocm7.1.0\n"
+OTHER_VERSION = b"""Metadata-Version: 2.4
+Name: torch
+Version: 2.9.1
+Requires-Python: >=3.10
+Requires-Dist: rocm[libraries]==7.1.0
+Requires-Dist: triton==3.5.0
+"""
+
+FAULTS: list[tuple[str, Callable[[Draft], None], str, str]] = [
+    ("no-name", become(file_name="torch.whl"), "archive", "is not the name of a wheel"),
+    ("renamed", become(metadata=OTHER_VERSION), "archive", "METADATA says version 2.9.1"),
+    ("digest", wrong_digest, "archive", "torch/__init__.py does not have the digest"),
+    ("hex-digest", hex_digest, "archive", "digest in hex"),
+    (
+        "unlisted",
+        become(unlisted={"torch/extra.py": b"1"}),
+        "archive",
+        "torch/extra.py is in the wheel but not listed",
+    ),
+    ("tags", become(wheel_tag="cp311-cp311-manylinux_2_28_x86_64"), "archive", "WHEEL states the tags"),
+    ("no-field", become(metadata=METADATA), "archive", "is not the name of a project"),
+    ("bad-requirement", requiring(ROCM, TRITON, "numpy >>= 2"), "archive", "a field cannot be read"),
+    ("cut-bundle", put(HIP, library(fatbin=bundle(*TARGETS)[:-4])), "archive", "reaches past the end"),
+    ("lying-bundle", put(HIP, library(fatbin=bundle(*TARGETS, lies=True))), "archive", "its e_flags"),
+    ("cut-library", put(HIP, library(*TARGETS)[:-70]), "archive", "reaches past the end"),
+    ("distribution", become(distribution="torch_nightly"), "file-name", "is a wheel of torch-nightly"),
+    ("version", become(version="2.9.0+cpu"), "file-name", "has version 2.9.0+cpu; 2.9.0+rocm7.1.0 was"),
+    ("platform", become(tag="cp311-cp311-win_amd64"), "platform", "is for win_amd64; linux was asked for"),
+    ("any", become(tag="py3-none-any"), "platform", "any platform, but holds torch/lib/lib"),
+    ("python", become(tag="cp312-cp312-linux_x86_64"), "python", "does not fit the interpreter cp311"),
+    ("threaded", become(tag="cp311-cp311t-linux_x86_64"), "python", "does not fit the interpreter cp311"),
+    ("licence", become(fields=["License-Expression: do what you like"]), "metadata", "license-expression"),
+    ("unknown-field", become(fields=["Colour: red"]), "metadata", "the field colour is not known"),
+    ("too-new", become(python=">=3.12"), "requires-python", ">=3.12 shuts out 3.11"),
+    ("any-python", become(python=""), "requires-python", "states no Requires-Python"),
+    (
+        "direct",
+        requiring(ROCM, TRITON, "numpy @ file:///build/numpy.whl"),
+        "requirements",
+        "file:///build/numpy.whl",
+    ),
+    ("no-rocm", requiring(TRITON), "rocm-requirement", "does not require rocm[libraries]==7.1.0"),
+    ("empty-rocm", requiring(TRITON, "rocm[libraries]"), "rocm-requirement", ", but rocm[libraries]"),
+    ("no-libraries", requiring(TRITON, "rocm==7.1.0"), "rocm-requirement", ", but rocm==7.1.0"),
+    (
+        "other-rocm",
+        requiring(TRITON, "rocm[libraries]==7.2.0"),
+        "rocm-requirement",
+        ", but rocm[libraries]==7.2.0",
+    ),
+    ("extra-rocm", requiring(TRITON, f"{ROCM}; extra == 'x'"), "rocm-requirement", "does not require"),
+    ("no-triton", requiring(ROCM), "pins", "does not require triton==3.5.0"),
+    (
+        "windows-triton",
+        requiring(ROCM, f"{TRITON}; sys_platform == 'win32'"),
+        "pins",
+        "does not require triton",
+    ),
+    ("two-tritons", requiring(ROCM, TRITON, "triton>=3.6"), "pins", "triton>=3.6: nothing can satisfy both"),
+    ("file", drop("torch/__init__.py"), "files", "no member matches torch/__init__.py"),
+    ("direct-url", installer_file, "installer-files", "is written by installers"),
+    ("no-init", drop(INIT_FILE), "rocm-init", "is missing"),
+    ("broken-init", put(INIT_FILE, "def initialize(:"), "rocm-init", "does not compile: line 1"),
+    ("null-init", put(INIT_FILE, b"a = 1\0"), "rocm-init", "does not compile"),
+    ("idle-init", put(INIT_FILE, NO_CALL), "rocm-init", "does not call `initialize_process`"),
+    (
+        "old-init",
+        put(INIT_FILE, INIT.replace("7.1.0", "7.0.2")),
+        "rocm-init",
+        "ROCm 7.0.2, but was built with 7.1.0",
+    ),
+    ("lax-init", put(INIT_FILE, INIT.replace('"7.1.0"', "None")), "rocm-init", "without a `check_version`"),
+    (
+        "bare-init",
+        put(INIT_FILE, INIT.replace('["amdhip64"]', "[]")),
+        "rocm-init",
+        "without libraries to preload",
+    ),
+    (
+        "cpu-only",
+        put("torch/version.py", VERSION.replace("'7.1.25424'", "None")),
+        "rocm-build",
+        "a CPU-only build",
+    ),
+    ("no-hip", put("torch/version.py", "cuda = None\n"), "rocm-build", "a CPU-only build"),
+    (
+        "cuda",
+        put("torch/version.py", VERSION + "cuda = '12.8'\n"),
+        "rocm-build",
+        "a CUDA build: `cuda` is '12.8'",
+    ),
+    ("no-hip-library", drop(HIP), "device-libraries", f"no library matches {HIP}"),
+    ("host-only", put(HIP, library()), "device-code", "a host-only library"),
+    (
+        "lacking",
+        put(HIP, library("gfx942")),
+        "device-code",
+        "lacks gfx1100: holds gfx942, requested gfx942 gfx1100",
+    ),
+    (
+        "empty-entry",
+        put(HIP, library(fatbin=bundle(*TARGETS, empty=("gfx1100",)))),
+        "device-code",
+        "lacks gfx1100",
+    ),
+    (
+        "foreign",
+        put(HIP, library(*TARGETS, "gfx90a:xnack+")),
+        "device-code",
+        "holds gfx90a:xnack+, not requested",
+    ),
+    (
+        "foreign-triton",
+        put("torch/lib/aotriton/flash.so", library("gfx1201")),
+        "device-code",
+        "holds gfx1201, not",
+    ),
+    (
+        "uncovered",
+        put("torch/bin/tool", library("gfx942")),
+        "device-coverage",
+        "no rule of the recipe covers it",
+    ),
+    (
+        "run-path",
+        put("torch/lib/libc10.so", library(run_path="/home/ci/sdk/lib")),
+        "run-paths",
+        "/home/ci/sdk/lib",
+    ),
+]
+WARNINGS = {"licence", "unknown-field", "any-python", "run-path"}
+
+
+@pytest.mark.parametrize(("name", "breaks", "check", "said"), FAULTS, ids=[row[0] for row in FAULTS])
+def test_one_fault_gives_exactly_its_finding(
+    tmp_path: Path, name: str, breaks: Callable[[Draft], None], check: str, said: str
+) -> None:
+    draft = torch_draft()
+    breaks(draft)
+    report = verify_wheel(draft.write(tmp_path), expectation())
+    assert checked(report) == {check}
+    assert any(said in f"{finding.where} {finding.what}" for finding in report.findings), report.findings
+    assert report.passed == (name in WARNINGS)
+
+
+def test_a_damaged_member_is_named(tmp_path: Path) -> None:
+    path = torch_draft().write(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"import rocm_sdk\n", b"import rocm_sdl\n"))
+    report = verify_wheel(path, expectation())
+    assert "archive" in checked(report)
+    assert any("torch/_rocm_init.py" in finding.what and "CRC" in finding.what for finding in report.findings)
+
+
+def test_what_is_no_archive_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "torch-2.9.0-cp311-cp311-linux_x86_64.whl"
+    path.write_bytes(b"not a zip")
+    with pytest.raises(DataError, match="not a readable wheel"):
+        verify_wheel(path, expectation())
+
+
+OTHERS = [
+    # project, members, targets asked for, finding's check (None: no finding)
+    ("triton", {"triton/__init__.py": b"", "triton/_C/libtriton.so": library()}, TARGETS, None),
+    ("triton", {"triton/__init__.py": b"", "triton/x.so": library("gfx942")}, TARGETS, "device-code"),
+    ("pytorch_audio", {"torchaudio/__init__.py": b"", "torchaudio/_C.so": library()}, TARGETS, None),
+    (
+        "pytorch_audio",
+        {"torchaudio/__init__.py": b"", "torchaudio/_C.so": library("gfx90a")},
+        TARGETS,
+        "device-code",
+    ),
+    (
+        "pytorch_vision",
+        {"torchvision/__init__.py": b"", "torchvision/_C.so": library(*TARGETS)},
+        TARGETS,
+        None,
+    ),
+    ("apex", {"apex/__init__.py": b"", "amp_C.so": library("gfx942"), "apex_C.so": library()}, TARGETS, None),
+    ("apex", {"apex/__init__.py": b"", "apex_C.so": library()}, TARGETS, "rocm-build"),
+    ("apex", {"apex/__init__.py": b"", "apex_C.so": library()}, None, "rocm-build"),
+]
+
+
+@pytest.mark.parametrize(("project", "members", "targets", "check"), OTHERS)
+def test_each_recipe_has_its_own_rules(
+    tmp_path: Path,
+    project: str,
+    members: dict[str, bytes],
+    targets: tuple[str, ...] | None,
+    check: str | None,
+) -> None:
+    recipe = load_project(project)
+    path = Draft(recipe.distribution, "1.0", members=members).write(tmp_path)
+    report = verify_wheel(path, Expectation(recipe, "linux", targets=targets))
+    assert checked(report) == ({check} if check else set())
+
+
+def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> None:
+    members = {"triton/__init__.py": b"", "triton/_C/libtriton.so": library()}
+    path = Draft("triton", "3.5.0", members=members, requires=["rocm[libraries]==7.1.0"]).write(tmp_path)
+    report = verify_wheel(path, Expectation(load_project("triton"), "linux"))
+    assert checked(report) == {"rocm-requirement"}
+
+
+UNSTATED = [
+    (library("gfx942", "gfx1100"), library("gfx942"), set()),
+    (library("gfx942"), library("gfx90a"), {"device-consistency"}),
+    (library(), library(), {"device-code"}),
+]
+
+
+@pytest.mark.parametrize(("full", "part", "checks"), UNSTATED)
+def test_without_stated_targets_libraries_are_compared(
+    tmp_path: Path, full: bytes, part: bytes, checks: set[str]
+) -> None:
+    draft = torch_draft()
+    draft.members |= {HIP: full, "torch/lib/libaotriton_v2.so.0.11.0": part}
+    unstated = expectation(targets=None, version=None, python_tag=None, rocm_version=None, requirements=())
+    report = verify_wheel(draft.write(tmp_path), unstated)
+    assert checked(report) == checks
+    skipped = {skip.check for skip in report.skipped}
+    assert {"python", "pins", "import"} <= skipped
+    assert "device-consistency" not in skipped
+
+
+FEATURES = [
+    (("gfx90a:xnack+", "gfx90a:xnack-"), ("gfx90a:xnack+", "gfx90a:xnack-"), ""),
+    (("gfx90a:xnack+", "gfx90a:xnack-"), ("gfx90a:sramecc+:xnack-",), "lacks gfx90a:xnack+"),
+    (("gfx90a",), ("gfx90a:sramecc+:xnack-",), ""),
+]
+
+
+@pytest.mark.parametrize(("asked", "inside", "said"), FEATURES)
+def test_features_count_where_they_were_asked_for(
+    tmp_path: Path, asked: tuple[str, ...], inside: tuple[str, ...], said: str
+) -> None:
+    draft = torch_draft()
+    draft.members[HIP] = library(*inside)
+    del draft.members["torch/lib/libaotriton_v2.so.0.11.0"]
+    findings = verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
+    assert [said in finding.what for finding in findings] == ([True] if said else [])
