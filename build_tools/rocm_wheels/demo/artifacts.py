@@ -132,12 +132,16 @@ def _place(path: Path, relative: str, folder: Path, words: Mapping[str, str], ta
         place = folder / relative.replace("@TARGET@", target).removesuffix(".in")
         place.parent.mkdir(parents=True, exist_ok=True)
         if relative.endswith(".in"):
-            known = {**words, "TARGET": target}
-            text = re.sub(r"@([A-Z_]+)@", lambda m: known[m.group(1)], path.read_text(encoding="utf-8"))
+            text = _fill_in(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
             place.write_text(text, encoding="utf-8", newline="\n")
         else:
             shutil.copyfile(path, place)
         place.chmod(0o755 if place.parent.name == "bin" else 0o644)
+
+
+def _fill_in(text: str, words: Mapping[str, str]) -> str:
+    """Replace each ``@NAME@``."""
+    return re.sub(r"@([A-Z_]+)@", lambda found: words[found.group(1)], text)
 
 
 def _compile(stubs: Path, folder: Path, words: Mapping[str, str], env: Mapping[str, str]) -> None:

@@ -1,0 +1,159 @@
+"""PyTorch's own hipify, read out of a published torch wheel.
+
+hipify is PyTorch's, so it is not copied into this repository: its five modules and PyTorch's
+licence are read from the wheel on the package index, by range requests (2 MB of a file of 80 to
+900 MB), and checked against the digests below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from rocm_wheels.demo.folders import make_folder
+from rocm_wheels.errors import SourceError
+from rocm_wheels.process import hide_credentials
+
+VERSION = "2.13.0"
+_DEFAULT_INDEX = "https://pypi.org/simple"
+_TIMEOUT_SECONDS = 30.0
+_ASKING = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
+_CENTRAL_DIRECTORY = 2 << 20  # bytes; torch's has 13,000 members
+_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
+_FOLDER = "torch/utils/hipify/"
+
+# sha256 of the members with "\n" at the end of lines. Read on 2026-11-21 from torch 2.13.0 on
+# pypi.org: cp310 and cp311 macosx_14_0_arm64, cp311 manylinux_2_28_x86_64, cp313
+# manylinux_2_28_aarch64, cp312 win_amd64 (whose members have "\r\n"), and from the CPU build
+# 2.13.0+cpu cp311 manylinux_2_28_x86_64. All are the same.
+DIGESTS = {
+    "__init__.py": "2736ff45f82f5c2ae6fd243801f786562d4ddfa6326f19cce66a72c6b9e28602",
+    "constants.py": "ad3ddb415a1ded5f85dd173a7e4f62c7d644c19f26b84bdbf3d3af445f5718af",
+    "cuda_to_hip_mappings.py": "f70f4ccf0e264ab34d87cd63cbc1f87698f17305b2a3a88f18b0d961c3d837e6",
+    "hipify_python.py": "2a14a4c1d81e1dcc3d37483cc36af346a4d518eaff3f5f98469585a355c7a0a6",
+    "version.py": "870389b855042adb2088eb7897aa29f6cfa1be2a2f33a4cad6e09db513566381",
+    "LICENSE": "bd018feef8825e88181c84eb7e3aa4eafb8f08a20d9fd6ef948569610c4a3e43",
+}
+
+
+def fetch_hipify(cache: Path, *, env: Mapping[str, str]) -> Path:
+    """Return a folder with hipify's five modules and ``LICENSE``, below ``cache``.
+
+    Looked for, in this order: there already; a torch wheel in a folder of ``PIP_FIND_LINKS`` or
+    ``UV_FIND_LINKS``; the index (``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, ``PIP_INDEX_URL``, else
+    pypi.org). Raises SourceError when it cannot be had, or is not what the digests say.
+    """
+    folder = cache / f"hipify-{VERSION}"
+    make_folder(folder, " ".join(DIGESTS.values()), lambda beside: _fill(beside, env))
+    return folder
+
+
+def _fill(folder: Path, env: Mapping[str, str]) -> None:
+    local = local_wheel(env)
+    open_wheel, place = (lambda: zipfile.ZipFile(local), str(local)) if local else _published(env)
+    try:
+        with open_wheel() as wheel:
+            members = {name: wheel.read(_member(wheel, name)) for name in DIGESTS}
+    except SourceError:
+        raise
+    except Exception as cause:  # of zipfile, remotezip, requests and urllib3: they share no class
+        raise SourceError(
+            f"PyTorch's hipify cannot be read from {hide_credentials(place)}", tip=_tip(env)
+        ) from cause
+    for name, member in members.items():
+        content = member.replace(b"\r\n", b"\n")
+        if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
+            raise SourceError(
+                f"{name} of hipify in {hide_credentials(place)} is not the one of torch {VERSION}",
+                tip="the wheel was changed or damaged; take it from pypi.org",
+            )
+        (folder / name).write_bytes(content)
+
+
+def _member(wheel: zipfile.ZipFile, name: str) -> str:
+    """Return the name inside the wheel. The licence lies in ``….dist-info/licenses/``."""
+    if name != "LICENSE":
+        return f"{_FOLDER}{name}"
+    return next(n for n in wheel.namelist() if re.fullmatch(r"torch-[^/]+\.dist-info/licenses/LICENSE", n))
+
+
+def local_wheel(env: Mapping[str, str]) -> Path | None:
+    """Return a torch wheel of our version in a local folder that pip or uv are told to look in."""
+    words = [*env.get("PIP_FIND_LINKS", "").split(), *re.split(r"[\s,]+", env.get("UV_FIND_LINKS", ""))]
+    for word in words:
+        folder = Path(unquote(urlsplit(word).path) if word.startswith("file:") else word)
+        if word and folder.is_dir():
+            wheels = sorted([*folder.glob(f"torch-{VERSION}-*.whl"), *folder.glob(f"torch-{VERSION}+*.whl")])
+            if wheels:
+                return wheels[0]
+    return None
+
+
+def index_url(env: Mapping[str, str]) -> str:
+    """Return the index that pip and uv are told to use, else pypi.org's."""
+    given = (env.get(name) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"))
+    return next((url for url in given if url), _DEFAULT_INDEX).rstrip("/")
+
+
+def wheel_urls(page: str | Mapping[str, Any], base: str) -> list[str]:
+    """Return the wheels of our version on an index page (HTML of PEP 503 or JSON of PEP 691), best first.
+
+    Any platform will do, for the members are the same; those for macOS are the smallest files.
+    """
+    if isinstance(page, str):
+        links = [html.unescape(link) for link in _LINK.findall(page)]
+    else:
+        links = [file["url"] for file in page["files"]]
+    urls = {urljoin(base, link.partition("#")[0]) for link in links}
+    named = {url: unquote(urlsplit(url).path).rpartition("/")[2] for url in urls}
+    ours = [
+        url for url, name in named.items() if name.startswith(f"torch-{VERSION}-") and name.endswith(".whl")
+    ]
+    return sorted(ours, key=lambda url: ("macosx" not in named[url], "win" in named[url], named[url]))
+
+
+def _published(
+    env: Mapping[str, str],
+) -> tuple[Callable[[], AbstractContextManager[zipfile.ZipFile]], str]:
+    """Return how to open the wheel on the index, and its URL."""
+    import requests
+    from remotezip import RemoteZip  # type: ignore[import-untyped]
+
+    page_url = f"{index_url(env)}/torch/"
+    if page_url.startswith("file:"):
+        raise SourceError(
+            f"the index {page_url} is a folder, from which hipify is not read",
+            tip=f"put a wheel of torch {VERSION} into a folder and name that in PIP_FIND_LINKS",
+        )
+    for switch in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE"):
+        if env.get(switch, "").lower() in ("1", "true", "yes", "on", "y", "t"):
+            raise SourceError(
+                f"PyTorch's hipify is needed, and {switch} forbids to ask the index", tip=_tip(env)
+            )
+    session = requests.Session()  # proxies, certificates and .netrc as requests finds them
+    try:
+        answer = session.get(page_url, headers=_ASKING, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        page = answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
+    except requests.RequestException as cause:
+        raise SourceError(
+            f"the package index cannot be asked for torch: {hide_credentials(page_url)}", tip=_tip(env)
+        ) from cause
+    urls = wheel_urls(page, answer.url)
+    if not urls:
+        raise SourceError(f"{hide_credentials(page_url)} has no wheel of torch {VERSION}", tip=_tip(env))
+    return lambda: RemoteZip(urls[0], _CENTRAL_DIRECTORY, session, timeout=_TIMEOUT_SECONDS), urls[0]
+
+
+def _tip(env: Mapping[str, str]) -> str:
+    return (
+        f"the index is {hide_credentials(index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); without a network, "
+        f"put a wheel of torch {VERSION} into a folder and name it in PIP_FIND_LINKS"
+    )
