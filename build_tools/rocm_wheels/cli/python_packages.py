@@ -1,0 +1,65 @@
+"""The command that makes ROCm's Python packages from build artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+def _targets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
+
+
+@click.command("build-python-packages")
+@click.option(
+    "--artifact-dir", type=click.Path(path_type=Path), required=True, help="Artifacts of a ROCm build."
+)
+@click.option(
+    "--dest-dir", type=click.Path(path_type=Path), required=True, help="The wheels appear in its folder dist."
+)
+@click.option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
+@click.option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
+@click.option(
+    "--targets", default="", callback=_targets, metavar="GFX,…", help="Package only these.  [default: all]"
+)
+@click.option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
+@click.option(
+    "--wheel-compression/--no-wheel-compression", default=True, show_default=True, help="Compress the wheels."
+)
+@click.option(
+    "--devel-tarball-compression/--no-devel-tarball-compression",
+    default=False,
+    show_default=True,
+    help="Compress the archive in rocm-sdk-devel with xz: smaller, and much slower to make.",
+)
+def command(  # noqa: PLR0917 - one parameter an option
+    artifact_dir: Path,
+    dest_dir: Path,
+    version: str,
+    version_suffix: str,
+    targets: tuple[str, ...],
+    platform_tag: str,
+    wheel_compression: bool,
+    devel_tarball_compression: bool,
+) -> None:
+    """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx> from artifacts.
+
+    The same artifacts give the same bytes. The paths of the wheels are printed.
+    """
+    import os
+
+    from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+
+    request = PackageRequest(
+        artifacts=artifact_dir.resolve(),
+        destination=dest_dir.resolve(),
+        version=version,
+        suffix=version_suffix,
+        targets=targets,
+        platform_tag=platform_tag,
+        compress_wheels=wheel_compression,
+        compress_devel=devel_tarball_compression,
+    )
+    for wheel in build_packages(request, os.environ):
+        click.echo(wheel)

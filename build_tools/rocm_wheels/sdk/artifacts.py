@@ -1,0 +1,239 @@
+"""Read an artifacts tree: folders ``<name>_<component>_<family>`` with a manifest of base folders.
+
+The layout is that of a ROCm build (ROCm/TheRock, ``docs/development/artifacts.md``): every
+folder holds ``artifact_manifest.txt``, one relative base folder a line (``core/clr/stage``);
+what lies under a base folder is relative to the root of the ROCm tree (``lib/libamdhip64.so.7``).
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rocm_wheels.errors import SdkError
+
+MANIFEST = "artifact_manifest.txt"
+GENERIC = "generic"
+REQUIREMENTS = "share/therock/python_requirements.txt"
+"""A file of an artifact whose lines (PEP 508) become requirements of the package it goes to."""
+
+_FOLDER = re.compile(r"(?P<name>[^_]+)_(?P<component>[^_]+)_(?P<family>[^_]+)")
+_TARGET = re.compile(r"(?P<base>gfx[0-9a-f]{3,5})(?::(?:xnack|sramecc)[+-])*")
+_MOST_LINKS = 40
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One artifact folder: ``blas_lib_gfx942`` is name ``blas``, component ``lib``, family ``gfx942``."""
+
+    name: str
+    component: str
+    family: str
+    folder: Path
+    bases: tuple[Path, ...]
+
+    @property
+    def generic(self) -> bool:
+        """Whether it holds no code for a particular GPU."""
+        return self.family == GENERIC
+
+    @property
+    def target(self) -> str | None:
+        """The gfx target without features (``gfx942:xnack+`` → ``gfx942``); ``None`` when generic."""
+        match = _TARGET.fullmatch(self.family)
+        return match["base"] if match else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or symbolic link of the merged tree; ``link`` is the link's text, ``None`` for a file."""
+
+    path: Path
+    artifact: str
+    link: str | None
+
+
+Tree = Mapping[str, Entry]
+"""Path relative to the ROCm root (POSIX form) → what lies there."""
+
+
+def read_artifacts(folder: Path) -> tuple[Artifact, ...]:
+    """List the artifacts below ``folder``, sorted by folder name.
+
+    Raises SdkError: no such folder, no artifact in it, a manifest that is missing, empty or
+    leads out of its artifact, a family that is neither ``generic`` nor a gfx target.
+    """
+    if not folder.is_dir():
+        raise SdkError(
+            f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
+        )
+    found = [_read(path, match) for path, match in _candidates(folder)]
+    if not found:
+        raise SdkError(
+            f"no artifact in {folder}",
+            tip="its folders must be named <name>_<component>_<family>, such as core-hip_lib_generic",
+        )
+    return tuple(found)
+
+
+def merge(artifacts: Iterable[Artifact]) -> dict[str, Entry]:
+    """Lay artifacts over each other as one tree, sorted by path.
+
+    The same file may come twice; SdkError when two artifacts differ about a path, or when one
+    has a link where another has a folder. The requirement files are not part of the tree.
+    """
+    tree: dict[str, Entry] = {}
+    for artifact in artifacts:
+        for base in artifact.bases:
+            for relative, entry in _walk(base, artifact.folder.name):
+                if relative == REQUIREMENTS:
+                    continue
+                before = tree.setdefault(relative, entry)
+                if before is not entry and not _same(before, entry):
+                    raise SdkError(
+                        f"{before.artifact} and {entry.artifact} hold different files for {relative}",
+                        tip="the artifacts are of different builds; fetch them again from one",
+                    )
+    _refuse_files_below_links(tree)
+    return dict(sorted(tree.items()))
+
+
+def resolve(tree: Tree, relative: str) -> str | None:
+    """Follow links inside the merged tree; the path of a file, ``None`` for a folder or nothing."""
+    parts = list(PurePosixPath(relative).parts)
+    done: list[str] = []
+    links = 0
+    while parts:
+        part = parts.pop(0)
+        if part == "..":
+            if not done:
+                return None
+            done.pop()
+            continue
+        here = "/".join([*done, part])
+        entry = tree.get(here)
+        if entry is None or entry.link is None:
+            done.append(part)
+            continue
+        links += 1
+        if links > _MOST_LINKS or entry.link.startswith("/"):
+            return None
+        parts = [*PurePosixPath(entry.link).parts, *parts]
+    path = "/".join(done)
+    return path if path in tree else None
+
+
+def requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
+    """Read what Python distributions the artifacts need, sorted and without repetition.
+
+    One PEP 508 requirement a line, ``#`` begins a comment. SdkError with file and line when a
+    line is something else.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    wanted: set[str] = set()
+    for artifact in artifacts:
+        for base in artifact.bases:
+            path = base / REQUIREMENTS
+            if not path.is_file():
+                continue
+            for number, raw in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                line = raw.split("#", 1)[0].strip()
+                if not line:
+                    continue
+                try:
+                    wanted.add(str(Requirement(line)))
+                except InvalidRequirement as cause:
+                    raise SdkError(f"{path}:{number}: {line!r} is not a requirement (PEP 508)") from cause
+    return tuple(sorted(wanted))
+
+
+def targets_of(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
+    """Return the gfx targets that artifacts exist for, in order of their numbers."""
+    return sort_targets({a.target for a in artifacts if a.target})
+
+
+def sort_targets(targets: Iterable[str]) -> tuple[str, ...]:
+    """Order gfx targets as people do: ``gfx90a`` before ``gfx942`` before ``gfx1100``."""
+    return tuple(sorted(set(targets), key=lambda target: (len(target), target)))
+
+
+def _candidates(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+    for path in sorted(folder.iterdir()):
+        match = _FOLDER.fullmatch(path.name)
+        if match and path.is_dir():
+            yield path, match
+
+
+def _read(folder: Path, match: re.Match[str]) -> Artifact:
+    family = match["family"]
+    if family != GENERIC and not _TARGET.fullmatch(family):
+        raise SdkError(
+            f"{folder.name}: {family!r} is neither 'generic' nor a gfx target",
+            tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"
+            " packages are made from builds with KPACK_SPLIT_ARTIFACTS",
+        )
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise SdkError(f"{folder} has no {MANIFEST}", tip="the artifact is incomplete; fetch it again")
+    lines = [line.strip() for line in manifest.read_text(encoding="utf-8").splitlines()]
+    bases: list[Path] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        if line.startswith("/") or ".." in PurePosixPath(line).parts:
+            raise SdkError(f"{manifest}:{number}: {line!r} leads out of the artifact")
+        # A build that filters by component leaves base folders out that would be empty.
+        if (folder / line).is_dir():
+            bases.append(folder / line)
+    if not any(lines):
+        raise SdkError(f"{manifest} is empty", tip="the artifact is incomplete; fetch it again")
+    return Artifact(match["name"], match["component"], family, folder, tuple(bases))
+
+
+def _walk(base: Path, artifact: str) -> Iterator[tuple[str, Entry]]:
+    for folder, folders, files in os.walk(base):
+        folders.sort()
+        inside = Path(folder)
+        for name in sorted([*files, *folders]):
+            path = inside / name
+            linked = path.is_symlink()
+            if name in folders and not linked:
+                continue
+            relative = path.relative_to(base).as_posix()
+            link = path.readlink().as_posix() if linked else None
+            if link is not None:
+                _refuse_leaving(relative, link, artifact)
+            yield relative, Entry(path, artifact, link)
+
+
+def _refuse_leaving(relative: str, link: str, artifact: str) -> None:
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(relative), link))
+    if link.startswith("/") or reached.startswith(".."):
+        raise SdkError(
+            f"{artifact}: the link {relative} leads out of the ROCm tree, to {link}",
+            tip="links of artifacts must be relative",
+        )
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    if one.link is not None or other.link is not None:
+        return one.link == other.link
+    return filecmp.cmp(one.path, other.path, shallow=False)
+
+
+def _refuse_files_below_links(tree: Tree) -> None:
+    for relative, entry in tree.items():
+        for parent in PurePosixPath(relative).parents:
+            above = tree.get(str(parent))
+            if above is not None:
+                raise SdkError(
+                    f"{entry.artifact} has {relative}, but in {above.artifact} {parent} is"
+                    f" {'a link to ' + above.link if above.link else 'a file'}",
+                    tip="the artifacts are of different builds; fetch them again from one",
+                )

@@ -1,0 +1,209 @@
+"""Make the ROCm packages from an artifacts tree: read, check, plan, write, publish."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import SdkError, UsageError
+from rocm_wheels.sdk import tables
+from rocm_wheels.sdk.artifacts import Artifact, merge, read_artifacts, sort_targets, targets_of
+from rocm_wheels.sdk.plans import PackageSet, plan_wheels
+from rocm_wheels.sdk.wheel_writer import DEFAULT_EPOCH, WheelPlan, publish, write_wheel
+from rocm_wheels.workspace import exclusive
+
+BUILD_MANIFEST = "share/therock/therock_manifest.json"
+DIST_INFO = "share/therock/dist_info.json"
+_SUFFIX = re.compile(r"[A-Za-z0-9_]*")
+_PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
+
+
+@dataclass(frozen=True)
+class PackageRequest:
+    """What to make. Empty ``version``, ``targets``, ``platform_tag``: what artifacts and machine say."""
+
+    artifacts: Path
+    destination: Path
+    version: str = ""
+    suffix: str = ""
+    targets: tuple[str, ...] = ()
+    platform_tag: str = ""
+    compress_wheels: bool = True
+    compress_devel: bool = False
+
+
+def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write the wheels of all ROCm packages into ``<destination>/dist`` and return them, sorted.
+
+    They appear together or not at all; the same artifacts give the same bytes (dates come from
+    ``SOURCE_DATE_EPOCH``). SdkError: artifacts that are missing, incomplete or contradict
+    each other; UsageError: an option that cannot be used.
+    """
+    package_set = read_package_set(request)
+    with exclusive(request.destination, what="making ROCm packages"):
+        for left in request.destination.glob(".packages-*"):
+            shutil.rmtree(left)  # of a run that was killed; we are alone here
+        with tempfile.TemporaryDirectory(prefix=".packages-", dir=request.destination) as name:
+            work, fresh = Path(name) / "work", Path(name) / "dist"
+            work.mkdir()
+            fresh.mkdir()
+            plans = plan_wheels(package_set, work, env)
+            _write_all(plans, fresh, package_set.epoch(env), compress=request.compress_wheels)
+            dist = request.destination / "dist"
+            names = sorted(path.name for path in fresh.iterdir())
+            changed = publish(fresh, dist)
+    log.note(
+        f"{len(names)} packages of ROCm {package_set.version} in {dist}" + ("" if changed else ", as before")
+    )
+    return tuple(dist / name for name in names)
+
+
+def read_package_set(request: PackageRequest) -> PackageSet:
+    """Read the artifacts and settle version, targets and platform; nothing is written."""
+    artifacts = read_artifacts(request.artifacts)
+    build = _read_build_manifest(artifacts, request.artifacts)
+    _require(artifacts, request.artifacts)
+    if not _SUFFIX.fullmatch(request.suffix):
+        raise UsageError(
+            f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
+        )
+    package_set = PackageSet(
+        artifacts=artifacts,
+        version=_version(request.version, build),
+        suffix=request.suffix,
+        targets=_targets(artifacts, request.targets),
+        platform_tag=_platform_tag(request.platform_tag),
+        compress_devel=request.compress_devel,
+        default_epoch=DEFAULT_EPOCH,
+    )
+    for artifact in artifacts:
+        if artifact.name in tables.PROFILER and artifact.component in ("lib", "run"):
+            log.warn(f"{artifact.folder.name} is left out: rocm-profiler is not made yet")
+        elif not tables.is_known(artifact) and artifact.component in ("lib", "run"):
+            log.warn(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
+    return package_set
+
+
+def _write_all(plans: Sequence[WheelPlan], fresh: Path, epoch: int, *, compress: bool) -> None:
+    # zlib and hashlib work outside the interpreter lock, so that threads do.
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        waiting = [pool.submit(write_wheel, plan, fresh, epoch=epoch, compress=compress) for plan in plans]
+        for one in waiting:
+            path = one.result()
+            log.note(f"{path.name}  {path.stat().st_size / 1e6:.1f} MB")
+
+
+def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[str, object]:
+    for artifact in artifacts:
+        if (artifact.name, artifact.component, artifact.generic) != ("base", "lib", True):
+            continue
+        for base in artifact.bases:
+            path = base / BUILD_MANIFEST
+            if path.is_file():
+                return _checked_manifest(path)
+    raise SdkError(
+        f"{folder} has no base_lib_generic with {BUILD_MANIFEST}",
+        tip="the artifacts are incomplete; fetch base_lib_generic of the same build",
+    )
+
+
+def _checked_manifest(path: Path) -> dict[str, object]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as cause:
+        raise SdkError(f"{path} is not JSON") from cause
+    if not isinstance(manifest, dict):
+        raise SdkError(f"{path} is not a JSON object")
+    flags = manifest.get("flags")
+    if isinstance(flags, dict) and flags.get("KPACK_SPLIT_ARTIFACTS") is False:
+        raise SdkError(
+            f"{path}: the build did not split device code (KPACK_SPLIT_ARTIFACTS is off)",
+            tip="packages a gfx target are made from split artifacts only",
+        )
+    return manifest
+
+
+def _require(artifacts: Sequence[Artifact], folder: Path) -> None:
+    wanted = {
+        "rocm-sdk-core": (
+            any(tables.in_core(a) and a.name != "base" for a in artifacts),
+            "core-hip_lib_generic",
+        ),
+        "rocm-sdk-libraries": (any(tables.in_libraries(a) for a in artifacts), "blas_lib_generic"),
+        "rocm-sdk-devel": (
+            any(a.component == "dev" and a.generic for a in artifacts),
+            "core-hip_dev_generic",
+        ),
+    }
+    for package, (there, example) in wanted.items():
+        if not there:
+            raise SdkError(
+                f"{folder} has nothing for {package}",
+                tip=f"the artifacts are incomplete; it wants some like {example}",
+            )
+
+
+def _version(given: str, build: dict[str, object]) -> str:
+    from packaging.version import InvalidVersion, Version
+
+    text = given or build.get("rocm_package_version")
+    if not text:
+        raise SdkError(
+            f"{BUILD_MANIFEST} says no rocm_package_version",
+            tip="give the version with --version, such as 7.1.0",
+        )
+    try:
+        return str(Version(str(text)))
+    except InvalidVersion as cause:
+        raise SdkError(
+            f"{text!r} is not a version (PEP 440)", tip="such as 7.1.0, 7.2.0rc1 or 7.1.0+local"
+        ) from cause
+
+
+def _targets(artifacts: Sequence[Artifact], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the gfx targets to package: those wanted, or all that the build says it has."""
+    there = targets_of(a for a in artifacts if a.name in tables.LIBRARIES and a.component == "lib")
+    promised = sort_targets(wanted) or _promised(artifacts) or there
+    if missing := [target for target in promised if target not in there]:
+        raise SdkError(
+            f"no artifacts for {', '.join(missing)}; there are some for {', '.join(there) or 'no target'}",
+            tip="fetch them, or package fewer targets with --targets",
+        )
+    if not promised:
+        raise SdkError("no artifact holds device code", tip="fetch some like blas_lib_gfx942")
+    if not wanted and (extra := [target for target in there if target not in promised]):
+        raise SdkError(
+            f"there are artifacts for {', '.join(extra)}, of which {DIST_INFO} says nothing",
+            tip="the artifacts are of different builds; or choose with --targets",
+        )
+    return promised
+
+
+def _promised(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+    entry = merge(a for a in artifacts if tables.in_core(a)).get(DIST_INFO)
+    if entry is None:
+        return ()
+    try:
+        text = json.loads(entry.path.read_text(encoding="utf-8"))["dist_amdgpu_targets"]
+    except (ValueError, KeyError, TypeError) as cause:
+        raise SdkError(f"{entry.path} does not name its dist_amdgpu_targets") from cause
+    return sort_targets(word.split(":")[0] for word in re.split(r"[;,\s]+", str(text)) if word)
+
+
+def _platform_tag(given: str) -> str:
+    import sysconfig
+
+    tag = given or re.sub(r"[-.]", "_", sysconfig.get_platform())
+    if not _PLATFORM_TAG.fullmatch(tag):
+        raise UsageError(
+            f"--platform-tag {tag!r} is no platform tag", tip="such as linux_x86_64 or win_amd64"
+        )
+    return tag

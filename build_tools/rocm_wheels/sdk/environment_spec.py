@@ -1,0 +1,130 @@
+"""What a build environment is made from, and a fingerprint of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocm_wheels.errors import SdkError
+from rocm_wheels.process import capture, hide_credentials
+from rocm_wheels.sdk.uv import PackageSource
+
+_FORMAT = 1
+_SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
+_EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What a build environment is made from.
+
+    ``rocm_spec`` is a version specifier with its operator (``==7.1.0``, ``>1.0``); ``extras``
+    are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
+    (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
+    """
+
+    python: Path
+    rocm_spec: str = ">1.0"
+    extras: tuple[str, ...] = ()
+    index_url: str | None = None
+    find_links: str | None = None
+    cache_dir: Path | None = None
+    pre: bool = True
+    extra_requirements: tuple[str, ...] = ()
+
+    @property
+    def requirement(self) -> str:
+        """The requirement on ROCm. SdkError when specifier or an extra cannot be one."""
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            if not _SPECIFIER.match(self.rocm_spec):
+                raise InvalidSpecifier(self.rocm_spec)
+            SpecifierSet(self.rocm_spec)
+        except InvalidSpecifier as cause:
+            raise SdkError(
+                f"--rocm-sdk-version {self.rocm_spec!r} is not a version specifier",
+                tip="it begins with an operator: '==7.1.0', '>=7.0,<8'",
+            ) from cause
+        for extra in self.extras:
+            if not _EXTRA.fullmatch(extra):
+                raise SdkError(
+                    f"--rocm-extras: {extra!r} is not the name of an extra", tip="such as device-gfx942"
+                )
+        extras = sorted({"libraries", "devel", *self.extras})
+        return f"rocm[{','.join(extras)}]{self.rocm_spec.replace(' ', '')}"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the specifier can mean one version only."""
+        return bool(re.fullmatch(r"\s*={2,3}\s*[^,*\s]+\s*", self.rocm_spec))
+
+    def absolute(self) -> EnvironmentSpec:
+        """Return the same with absolute paths: the installer runs in another folder."""
+        links = self.find_links
+        if links and "://" not in links:
+            links = str(Path(links).absolute())
+        # absolute(), not resolve(): a link is how a virtual environment has its Python
+        return replace(self, python=self.python.absolute(), find_links=links)
+
+    @property
+    def source(self) -> PackageSource:
+        """Where ROCm comes from."""
+        return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
+
+
+def environment_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
+    """Return all that the content of an environment depends on; credentials are not among it."""
+    return {
+        "format": _FORMAT,
+        "python": str(spec.python),
+        "python_version": python_version(spec.python, env),
+        "platform": sys.platform,
+        "requirement": spec.requirement,
+        "index_url": hide_credentials(spec.index_url or ""),
+        "find_links": _links(spec.find_links),
+        "pre": spec.pre,
+        "extra_requirements": sorted(spec.extra_requirements),
+    }
+
+
+def _links(find_links: str | None) -> list[object]:
+    """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
+    if not find_links:
+        return []
+    folder = Path(find_links.removeprefix("file://"))
+    if "://" in find_links and not find_links.startswith("file://"):
+        return [hide_credentials(find_links)]
+    if not folder.is_dir():
+        raise SdkError(
+            f"--find-links {find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
+        )
+    states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
+    return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
+
+
+def python_version(python: Path, env: Mapping[str, str]) -> str:
+    """Ask an interpreter for its version, such as ``3.11.7``; SdkError when it does not run."""
+    program = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    return capture(
+        [python, "-I", "-S", "-c", program], env=env, check=SdkError, what=f"asking {python} for its version",
+        tip="give --python a Python interpreter",
+    )  # fmt: skip
+
+
+def environment_name(spec: EnvironmentSpec, version: str) -> str:
+    """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
+    words = {">": "gt", "<": "lt", "~": "about", "!": "not", "*": "any"}
+    text = spec.rocm_spec.replace("==", "").replace("=", "")
+    text = "".join(words.get(letter, letter) for letter in text)
+    return f"py{'.'.join(version.split('.')[:2])}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+
+
+def fingerprint(inputs: Mapping[str, object]) -> str:
+    """Return a digest of the inputs: the same for the same environment."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,225 @@
+"""Isolated build environments with ROCm inside, made whole or not at all, used again when nothing changed.
+
+An environment is named after its Python and its ROCm version. ``environment.json`` in it says
+from which inputs it was made and is written last: without that record, or with another
+fingerprint, it is made anew, while the old one waits beside in case that fails.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import SdkError
+from rocm_wheels.process import capture
+from rocm_wheels.sdk.environment_spec import (
+    EnvironmentSpec,
+    environment_inputs,
+    environment_name,
+    fingerprint,
+    python_version,
+)
+from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install
+from rocm_wheels.workspace import Workspace, exclusive, write_json
+
+OnLine = Callable[[str], None] | None
+RECORD = "environment.json"
+
+
+@dataclass(frozen=True)
+class BuildEnvironment:
+    """A Python environment to build in. ``created``: it was made by this call, not found."""
+
+    python: Path
+    bin: Path
+    prefix: Path
+    created: bool
+
+
+def ensure_environment(
+    spec: EnvironmentSpec,
+    workspace: Workspace,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    *,
+    upgrade: bool = False,
+) -> BuildEnvironment:
+    """Return the environment of ``spec``, making it when there is none with the same inputs.
+
+    A complete one is used without touching the network, with ``upgrade`` only when the ROCm version
+    is pinned (``==``): an open specifier may have a newer answer by now. SdkError when ROCm
+    cannot be installed; the environment that was there before is there afterwards, too.
+    """
+    spec = spec.absolute()
+    inputs = environment_inputs(spec, env)
+    prefix = workspace.environments / environment_name(spec, str(inputs["python_version"]))
+    with exclusive(
+        workspace.environments / ".locks" / prefix.name, what=f"the build environment {prefix.name}"
+    ):
+        before = _recover(prefix)
+        if before == fingerprint(inputs) and (spec.pinned or not upgrade):
+            return _environment(prefix, created=False)
+        _say_why(prefix, before, upgrade=upgrade)
+        _make(spec, prefix, inputs, env=env, on_line=on_line)
+        return _environment(prefix, created=True)
+
+
+def existing_environment(
+    spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]
+) -> BuildEnvironment | None:
+    """Return the complete environment of the spec's Python and ROCm version, ``None`` when there is none.
+
+    The other inputs are not compared: this is for a build that must not install anything.
+    """
+    prefix = workspace.environments / environment_name(spec, python_version(spec.python, env))
+    return _environment(prefix, created=False) if _recorded(prefix) is not None else None
+
+
+def install_into(
+    python: Path, spec: EnvironmentSpec, env: Mapping[str, str], on_line: OnLine = None
+) -> BuildEnvironment:
+    """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
+    spec, python = spec.absolute(), python.absolute()
+    names = ["rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel"]
+    names += [f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")]
+    again = [word for name in names for word in ("--reinstall-package", name)]
+    _install(python, [*again, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
+    return _environment(_prefix_of(python, env), created=False)
+
+
+def install_requirements(
+    environment: BuildEnvironment,
+    requirements: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    source: PackageSource | None = None,
+) -> None:
+    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement."""
+    if not requirements:
+        return
+    words: list[str] = []
+    for one in requirements:
+        words += ["--requirement", str(one.resolve())] if isinstance(one, Path) else [one]
+    shown = ", ".join(one.name if isinstance(one, Path) else one for one in requirements)
+    pip_install(
+        environment.python, words, source or PackageSource(), env,
+        what=f"installing {shown}", cwd=environment.prefix, on_line=on_line,
+    )  # fmt: skip
+
+
+def install_wheel(
+    environment: BuildEnvironment,
+    wheel: Path,
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine = None,
+    dependencies: bool = False,
+    source: PackageSource | None = None,
+) -> None:
+    """Install one wheel in place of what there is of that name, the same version included.
+
+    Without ``dependencies`` no index is asked; with them, what is installed and fits stays.
+    """
+    name = wheel.name.split("-")[0].replace("_", "-")
+    how = ["--reinstall-package", name] if dependencies else ["--reinstall", "--no-deps", "--no-index"]
+    pip_install(
+        environment.python, [*how, str(wheel.resolve())], source or PackageSource(), env,
+        what=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
+    )  # fmt: skip
+
+
+def _make(
+    spec: EnvironmentSpec,
+    prefix: Path,
+    inputs: Mapping[str, object],
+    *,
+    env: Mapping[str, str],
+    on_line: OnLine,
+) -> None:
+    """Make the environment at its final place (scripts in it hold its path); the old one waits beside."""
+    old = _beside(prefix)
+    if prefix.exists():
+        prefix.rename(old)
+    try:
+        make_venv(spec.python, prefix, env, on_line=on_line)
+        _install(_python_in(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
+        write_json(prefix / RECORD, {"fingerprint": fingerprint(inputs), "inputs": inputs})
+    except BaseException:
+        _recover(prefix)
+        raise
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def _install(
+    python: Path,
+    words: Sequence[str],
+    spec: EnvironmentSpec,
+    env: Mapping[str, str],
+    on_line: OnLine,
+    *,
+    cwd: Path,
+) -> None:
+    pip_install(
+        python, words, spec.source, env, what=f"installing {spec.requirement}", cwd=cwd, on_line=on_line
+    )
+    if spec.extra_requirements:
+        tools = PackageSource(cache_dir=spec.cache_dir)
+        what = f"installing {', '.join(spec.extra_requirements)}"
+        pip_install(python, spec.extra_requirements, tools, env, what=what, cwd=cwd, on_line=on_line)
+
+
+def _recover(prefix: Path) -> str | None:
+    """Undo what a killed run left; returns the fingerprint of the complete environment, if there is one."""
+    old = _beside(prefix)
+    if prefix.exists() and _recorded(prefix) is None:
+        shutil.rmtree(prefix)
+    if old.exists():
+        if prefix.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(prefix)
+    return _recorded(prefix)
+
+
+def _recorded(prefix: Path) -> str | None:
+    """Return the fingerprint that an environment was made with; ``None`` when it is not complete."""
+    path = prefix / RECORD
+    if not path.is_file() or not _python_in(prefix).exists():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["fingerprint"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _say_why(prefix: Path, before: str | None, *, upgrade: bool) -> None:
+    if before is not None:
+        why = "to look for a newer ROCm" if upgrade else "its inputs have changed"
+        log.note(f"making the build environment {prefix.name} anew: {why}")
+
+
+def _prefix_of(python: Path, env: Mapping[str, str]) -> Path:
+    program = "import sys; print(sys.prefix)"
+    return Path(
+        capture([python, "-c", program], env=env, check=SdkError, what=f"asking {python} for its prefix")
+    )
+
+
+def _beside(prefix: Path) -> Path:
+    return prefix.with_name(f".{prefix.name}.old")
+
+
+def _python_in(prefix: Path) -> Path:
+    return prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+
+def _environment(prefix: Path, *, created: bool) -> BuildEnvironment:
+    python = _python_in(prefix)
+    return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

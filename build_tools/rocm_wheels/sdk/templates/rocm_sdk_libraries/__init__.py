@@ -1,0 +1,1 @@
+"""The math and communication libraries of ROCm, without device code."""

@@ -1,0 +1,148 @@
+"""Call uv, the installer: which program, which environment, which options.
+
+uv retries the network by itself; its last words become the message of an SdkError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rocm_wheels.errors import SdkError
+from rocm_wheels.process import run
+
+# They would make uv choose another environment, Python or output than the one asked for.
+_NOT_OURS = (
+    "CONDA_PREFIX",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "UV_PROJECT_ENVIRONMENT",
+    "UV_PYTHON",
+    "UV_SYSTEM_PYTHON",
+    "UV_TARGET",
+    "VIRTUAL_ENV",
+)
+_NETWORK = ("error sending request", "dns error", "timed out", "connection", "retries", "status server error")
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """Where packages come from. ``index_url`` alone replaces the user's indexes; ``find_links`` adds to them.
+
+    ``cache_dir`` is the installer's; ``pre`` allows pre-releases.
+    """
+
+    index_url: str | None = None
+    find_links: str | None = None
+    cache_dir: Path | None = None
+    pre: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of ``uv pip install``."""
+        given = [
+            ("--default-index", self.index_url),
+            ("--find-links", self.find_links),
+            ("--cache-dir", str(self.cache_dir) if self.cache_dir else None),
+            ("--prerelease", "allow" if self.pre else None),
+        ]
+        return tuple(word for option, value in given if value for word in (option, value))
+
+
+@lru_cache(maxsize=1)
+def uv_program() -> Path:
+    """Return the uv that was installed with this project; SdkError when it is not there."""
+    try:
+        import uv
+
+        return Path(uv.find_uv_bin())
+    except (ImportError, FileNotFoundError) as cause:
+        raise SdkError(
+            "the installer uv is not there", tip="install rocm-wheels again; uv belongs to it"
+        ) from cause
+
+
+def uv_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Compose uv's environment: the user's own settings, without what would lead it elsewhere."""
+    kept = {name: value for name, value in env.items() if name not in _NOT_OURS}
+    return {**kept, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
+
+
+def make_venv(
+    python: Path, prefix: Path, env: Mapping[str, str], *, on_line: Callable[[str], None] | None = None
+) -> None:
+    """Make a virtual environment of ``python`` at ``prefix``, without pip or anything else in it."""
+    _uv(
+        ["venv", "--no-project", "--python", str(python), str(prefix)],
+        env,
+        cwd=prefix.parent,
+        what=f"making a virtual environment of {python}",
+        on_line=on_line,
+    )
+
+
+def pip_install(
+    python: Path,
+    arguments: Sequence[str],
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    what: str,
+    cwd: Path,
+    on_line: Callable[[str], None] | None = None,
+) -> None:
+    """Install into the environment of ``python``. SdkError with the installer's last words."""
+    _uv(
+        ["pip", "install", "--python", str(python), *source.options, *arguments],
+        env,
+        cwd=cwd,
+        what=what,
+        on_line=on_line,
+    )
+
+
+def _uv(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: Path,
+    what: str,
+    on_line: Callable[[str], None] | None,
+) -> None:
+    said: list[str] = []
+
+    def listen(line: str) -> None:
+        said.append(line)
+        if on_line is not None:
+            on_line(line)
+
+    try:
+        run(
+            [uv_program(), *words],
+            env=uv_environment(env),
+            cwd=cwd,
+            on_line=listen,
+            check=SdkError,
+            what=what,
+        )
+    except SdkError as error:
+        error.tip = _tip("\n".join(said))
+        raise
+
+
+def _tip(said: str) -> str | None:
+    """Tell from the installer's words what to do about a failure."""
+    low = said.lower()
+    if "externally managed" in low:
+        return "this Python belongs to the system; use a virtual environment, or leave --current-env out"
+    if "no solution found" in low or "not found in the package registry" in low:
+        return "check --rocm-sdk-version, --rocm-extras, --index-url and --find-links; --pre for pre-releases"
+    if "no virtual environment" in low or "no interpreter found" in low:
+        return "check that this Python exists and runs"
+    if any(word in low for word in _NETWORK):
+        return (
+            "the package index could not be reached; uv has tried several times already, run this again later"
+        )
+    return None

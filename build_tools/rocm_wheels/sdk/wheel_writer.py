@@ -1,0 +1,176 @@
+"""Write a wheel: the same bytes for the same input, files of any size, nothing half-written.
+
+Dates are fixed, members sorted with the dist-info folder last (PEP 427), modes 0644 or 0755,
+digests urlsafe base64 without padding.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import re
+import shutil
+import stat
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from rocm_wheels.errors import SdkError
+
+DEFAULT_EPOCH = 1_580_601_600
+"""2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
+
+_EARLIEST = 315_532_800  # 1980-01-01: a zip archive can hold nothing earlier
+_BLOCK = 1 << 20
+_LARGE = 1 << 31
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of a wheel: bytes, or a file on disk (its link, if it is one, followed)."""
+
+    source: bytes | Path
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class WheelPlan:
+    """All that a wheel will be; ``files`` maps paths in the archive to their content.
+
+    ``extras`` maps an extra to its requirements, ``scripts`` a console script to ``module:function``.
+    """
+
+    distribution: str
+    version: str
+    summary: str
+    tag: str
+    files: Mapping[str, Member]
+    requires: tuple[str, ...] = ()
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The wheel's file name (binary distribution format, escaped name)."""
+        return f"{self._stem}-{self.tag}.whl"
+
+    @property
+    def dist_info(self) -> str:
+        """The name of the metadata folder inside."""
+        return f"{self._stem}.dist-info"
+
+    @property
+    def _stem(self) -> str:
+        return f"{re.sub(r'[-_.]+', '_', self.distribution).lower()}-{self.version}"
+
+
+def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, compress: bool = True) -> Path:
+    """Write the wheel into ``folder`` and return its path.
+
+    ``epoch`` is the date of all members in seconds (UTC). SdkError when a file cannot be read.
+    """
+    target = folder / plan.file_name
+    rows: list[tuple[str, str, str]] = []
+    members = {**dict(sorted(plan.files.items())), **_metadata(plan)}
+    try:
+        with zipfile.ZipFile(
+            target, "x", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+        ) as archive:
+            for name, member in members.items():
+                rows.append((name, *_add(archive, name, member, epoch, compress)))
+            record = f"{plan.dist_info}/RECORD"
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
+            _add(archive, record, Member(text.getvalue().encode()), epoch, compress)
+    except OSError as cause:
+        target.unlink(missing_ok=True)
+        raise SdkError(f"{plan.file_name} cannot be written") from cause
+    return target
+
+
+def _add(archive: zipfile.ZipFile, name: str, member: Member, epoch: int, compress: bool) -> tuple[str, str]:
+    """Stream one member into the archive; its digest and size for RECORD."""
+    info = zipfile.ZipInfo(name, time.gmtime(max(epoch, _EARLIEST))[:6])
+    info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    info.external_attr = (stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16
+    info.create_system = 3  # Unix, wherever we run: the modes count
+    digest = hashlib.sha256()
+    if isinstance(member.source, bytes):
+        source: BinaryIO = io.BytesIO(member.source)
+        size = len(member.source)
+    else:
+        source = member.source.open("rb")
+        size = member.source.stat().st_size
+    written = 0
+    with source, archive.open(info, "w", force_zip64=size >= _LARGE) as sink:
+        while block := source.read(_BLOCK):
+            digest.update(block)
+            sink.write(block)
+            written += len(block)
+    return "sha256=" + base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), str(written)
+
+
+def _metadata(plan: WheelPlan) -> dict[str, Member]:
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {plan.distribution}",
+        f"Version: {plan.version}",
+        f"Summary: {plan.summary}",
+        "Requires-Python: >=3.10",
+        *(f"Requires-Dist: {requirement}" for requirement in plan.requires),
+    ]
+    for extra, requirements in sorted(plan.extras.items()):
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
+    if plan.description:
+        lines += ["Description-Content-Type: text/markdown", "", plan.description.rstrip()]
+    pure = plan.tag.endswith("-any")
+    wheel = (
+        f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: {str(pure).lower()}\nTag: {plan.tag}\n"
+    )
+    found = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
+    if plan.scripts:
+        scripts = [f"{name} = {target}" for name, target in sorted(plan.scripts.items())]
+        found["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
+    return {f"{plan.dist_info}/{name}": Member(text.encode()) for name, text in sorted(found.items())}
+
+
+def publish(fresh: Path, target: Path) -> bool:
+    """Put a finished folder of wheels in place of ``target``, in one rename.
+
+    Returns ``False``, leaving everything as it was, when ``target`` already holds the same
+    bytes. SdkError when it holds a file that ``fresh`` has not: nobody's work is thrown away.
+    """
+    wanted = {path.name for path in fresh.iterdir()}
+    old = target.with_name(f".{target.name}.old")
+    if old.exists():
+        shutil.rmtree(old)  # of a run that was killed after its rename
+    if target.exists():
+        strangers = sorted(path.name for path in target.iterdir() if path.name not in wanted)
+        if strangers:
+            raise SdkError(
+                f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
+                " which this run does not make",
+                tip="give another --dest-dir, or remove these files",
+            )
+        if all(_equal(fresh / name, target / name) for name in wanted):
+            shutil.rmtree(fresh)
+            return False
+        target.rename(old)
+        fresh.rename(target)
+        shutil.rmtree(old)
+        return True
+    fresh.rename(target)
+    return True
+
+
+def _equal(one: Path, other: Path) -> bool:
+    import filecmp
+
+    return other.is_file() and filecmp.cmp(one, other, shallow=False)

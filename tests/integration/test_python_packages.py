@@ -1,0 +1,327 @@
+"""ROCm packages from artifacts: made, installed, asked, expanded, killed, uninstalled. All real."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rocm_artifacts import make_artifacts
+from rocm_wheels.sdk.ask import ask
+from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+from rocm_wheels.sdk.uv import uv_environment, uv_program
+from rocm_wheels.sdk.wheel_writer import WheelPlan, write_wheel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
+VERSION = "7.1.0+small"
+ALL = "rocm[libraries,devel,device-gfx942]"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("packages")
+    build_packages(PackageRequest(make_artifacts(root / "artifacts"), root), os.environ)
+    compiler = WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {})
+    write_wheel(compiler, root / "dist")
+    return root / "dist"
+
+
+class Site:
+    """A fresh virtual environment with packages installed by uv, without any index."""
+
+    def __init__(self, root: Path, packages: Path, *requirements: str) -> None:
+        self.prefix, self.packages = root / "venv", packages
+        self.env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
+            "PYTHONDONTWRITEBYTECODE": "1"
+        }
+        self.uv("venv", "--no-project", "--python", sys.executable, str(self.prefix))
+        self.before = self.files()
+        self.uv(
+            "pip",
+            "install",
+            "--python",
+            str(self.python),
+            "--no-index",
+            "--find-links",
+            str(packages),
+            *requirements,
+        )
+
+    @property
+    def python(self) -> Path:
+        return self.prefix / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        return next(self.prefix.glob("lib/python*/site-packages"))
+
+    def uv(self, *words: str) -> None:
+        subprocess.run([uv_program(), "-q", *words], env=uv_environment(self.env), check=True, timeout=120)
+
+    def run(
+        self, *words: str | Path, check: bool = True, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(word) for word in words],
+            env={**self.env, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=120,
+        )
+
+    def sdk(self, *words: str) -> str:
+        return self.run(self.prefix / "bin" / "rocm-sdk", *words).stdout.strip()
+
+    def code(self, text: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self.python, "-c", text, check=False, env=env)
+
+    def files(self) -> set[str]:
+        """All there is, but for uv's own lock."""
+        return {p.relative_to(self.prefix).as_posix() for p in self.prefix.rglob("*")} - {".lock"}
+
+    def uninstall(self, names: Sequence[str]) -> None:
+        self.uv("pip", "uninstall", "--python", str(self.python), *names)
+
+
+INSTALLED = (
+    "rocm",
+    "rocm-sdk-core",
+    "rocm-sdk-libraries",
+    "rocm-sdk-devel",
+    "rocm-sdk-device-gfx942",
+    "small-compiler",
+)
+
+
+def test_the_set_of_packages(packages: Path) -> None:
+    names = {path.name.removesuffix("-py3-none-linux_x86_64.whl") for path in packages.iterdir()}
+    assert names >= {
+        f"rocm-{VERSION}-py3-none-any.whl",
+        *(
+            f"rocm_sdk_{name}-{VERSION}"
+            for name in ("core", "libraries", "devel", "device_gfx942", "device_gfx1100")
+        ),
+    }
+    with zipfile.ZipFile(packages / f"rocm-{VERSION}-py3-none-any.whl") as wheel:
+        metadata = wheel.read(f"rocm-{VERSION}.dist-info/METADATA").decode()
+    assert f"Requires-Dist: rocm-sdk-core=={VERSION}\n" in metadata
+    for extra, needs in {
+        "libraries": "libraries", "devel": "devel", "device-gfx942": "device-gfx942",
+        "device-all": "device-gfx1100", "device": "device-gfx942",
+    }.items():  # fmt: skip
+        assert f'Requires-Dist: rocm-sdk-{needs}=={VERSION}; extra == "{extra}"\n' in metadata
+
+
+def test_the_same_artifacts_give_the_same_bytes(packages: Path, tmp_path: Path) -> None:
+    request = PackageRequest(make_artifacts(tmp_path / "again"), tmp_path)
+    first = {p.name: p.stat().st_mtime_ns for p in build_packages(request, os.environ)}
+    digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (tmp_path / "dist").iterdir()}
+    assert digests == {name: hashlib.sha256((packages / name).read_bytes()).hexdigest() for name in digests}
+    # … and nothing is touched when there is nothing new.
+    assert {p.name: p.stat().st_mtime_ns for p in build_packages(request, os.environ)} == first
+    assert {p.name for p in tmp_path.iterdir()} == {"again", "dist", ".lock"}
+
+
+def test_installed_and_asked(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, ALL)
+    root = site.site / "_rocm_sdk_devel"
+    assert site.sdk("version") == VERSION
+    assert site.sdk("targets") == "gfx942;gfx1100"
+    assert site.run(site.prefix / "bin" / "hipcc", "-c").stdout == f"hipcc from {root}/bin -c\n"  # unpacks
+    assert site.sdk("path", "--cmake") == str(root / "lib" / "cmake")
+    assert site.sdk("path", "--bin") == str(root / "bin")
+    assert site.sdk("init", "--quiet") == ""
+    report = site.sdk("test")
+    assert report.endswith("0 failed: OK") and "libhipblas.so.3" in report and "program amdclang++" in report
+    sdk = ask(site.python, site.env)
+    assert (sdk.version, sdk.root, sdk.bin, sdk.cmake) == (
+        VERSION,
+        root,
+        root / "bin",
+        root / "lib" / "cmake",
+    )
+    assert sdk.targets == ("gfx942", "gfx1100")
+    assert dict(sdk.installed) == {name: VERSION for name in INSTALLED if name.startswith("rocm")}
+
+
+def test_the_trees_hold_what_they_should(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, ALL)
+    site.sdk("init")
+    core, libraries, devel = (site.site / f"_rocm_sdk_{name}" for name in ("core", "libraries", "devel"))
+    # Runtime packages: a library once, under its SONAME; no links; programs behind links start.
+    assert [p.name for p in sorted((core / "lib").glob("libamdhip64*"))] == ["libamdhip64.so.7"]
+    assert not [p for p in (*core.rglob("*"), *libraries.rglob("*")) if p.is_symlink()]
+    assert not (core / "lib" / "cmake").exists() and not (core / "llvm").exists()
+    compiler = core / "lib/llvm/bin/amdclang++"
+    assert site.run(compiler, "x", "y").stdout == f"{compiler} 3\n"
+    assert (libraries / ".kpack/blas_gfx942.kpack").exists() and not (
+        libraries / ".kpack/blas_gfx1100.kpack"
+    ).exists()
+    # The development tree: everything, and what others have only once on the disk.
+    assert (devel / "lib/libamdhip64.so.7").samefile(core / "lib/libamdhip64.so.7")
+    assert not (devel / "lib/libamdhip64.so.7").is_symlink()
+    assert str((devel / "lib/libamdhip64.so").readlink()) == "libamdhip64.so.7"
+    assert str((devel / "lib/libamdhip64.so.7.1").readlink()) == "libamdhip64.so.7"
+    assert str((devel / "lib/llvm/bin/amdclang++").readlink()) == "amdclang"
+    assert (devel / "include/rocprim/a, b.hpp").is_file() and (devel / "llvm").is_symlink()
+    assert (devel / ".kpack/blas_gfx942.kpack").samefile(libraries / ".kpack/blas_gfx942.kpack")
+    # A device package that comes later is linked by the next question.
+    site.uv(
+        "pip",
+        "install",
+        "--python",
+        str(site.python),
+        "--no-index",
+        "--find-links",
+        str(packages),
+        "rocm[device-gfx1100]",
+    )
+    site.sdk("path", "--root")
+    assert (devel / ".kpack/blas_gfx1100.kpack").samefile(libraries / ".kpack/blas_gfx1100.kpack")
+    site.uninstall(["rocm-sdk-device-gfx1100"])
+    assert not (devel / ".kpack/blas_gfx1100.kpack").exists() and (libraries / "__init__.py").exists()
+
+
+def test_uninstalling_leaves_nothing(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, ALL)
+    site.sdk("path", "--root")
+    site.uninstall(INSTALLED)
+    assert site.files() == site.before
+
+
+def test_pip_uninstalls_everything_too(packages: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "venv"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
+
+    def run(*words: str | Path) -> None:
+        subprocess.run(words, env=env, check=True, capture_output=True, timeout=120)
+
+    run(sys.executable, "-m", "venv", prefix)
+    pip = (prefix / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+
+    def files() -> set[Path]:
+        # pip leaves empty folders where several distributions share one.
+        return {p for p in prefix.rglob("*") if not p.is_dir() and "__pycache__" not in p.parts}
+
+    before = files()
+    run(*pip, "install", "--no-index", "--find-links", packages, ALL)
+    run(prefix / "bin" / "hipcc")
+    run(prefix / "bin" / "rocm-sdk", "test")
+    run(*pip, "uninstall", "--yes", *INSTALLED)
+    assert files() == before
+
+
+@pytest.mark.parametrize("after", [0, 5, 9])
+def test_a_killed_expansion_is_done_again_or_uninstalled(packages: Path, tmp_path: Path, after: int) -> None:
+    kill = (
+        "import os, signal; from rocm_sdk import _devel; place, seen = _devel._place, []\n"
+        "def dying(*a):\n"
+        f"    if len(seen) == {after}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    seen.append(a); place(*a)\n"
+        "_devel._place = dying; _devel.devel_root()"
+    )
+    site = Site(tmp_path / "again", packages, ALL)
+    assert site.code(kill).returncode == -9
+    root = Path(site.sdk("path", "--root"))
+    assert (root / "lib/cmake/hip/hip-config.cmake").is_file() and (root / "lib/libhipblas.so").exists()
+    assert site.sdk("test").endswith("OK")
+    gone = Site(tmp_path / "gone", packages, ALL)
+    assert gone.code(kill).returncode == -9
+    gone.uninstall(INSTALLED)
+    assert gone.files() == gone.before
+
+
+def test_many_at_once_expand_once(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, ALL)
+    ask_root = [str(site.python), "-m", "rocm_sdk", "path", "--root"]
+    running = [subprocess.Popen(ask_root, env=site.env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert {child.communicate(timeout=60)[0].strip() for child in running} == {
+        str(site.site / "_rocm_sdk_devel")
+    }
+    assert [child.returncode for child in running] == [0] * 4
+    record = next(site.site.glob("rocm_sdk_devel-*.dist-info")) / "RECORD"
+    rows = record.read_text().splitlines()
+    assert len(rows) == len(set(rows)) and '"_rocm_sdk_devel/include/rocprim/a, b.hpp",,' in rows
+    assert not any(row.startswith("rocm_sdk_devel/_devel.tar") for row in rows)
+
+
+def test_a_process_is_initialized(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, "rocm[libraries]")
+    loaded = (
+        "print([line.split('/')[-1].strip() for line in open('/proc/self/maps')"
+        " if 'r-xp' in line and '_rocm_sdk_' in line])"
+    )
+    done = site.code(
+        "from rocm_sdk import initialize_process as start\n"
+        "start(preload_shortnames=['amdhip64'], check_version='7.1*', later=1)\n" + loaded,
+        ROCM_SDK_PRELOAD_LIBRARIES="hipblas; ",
+    )
+    assert done.stderr == "" and sorted(eval(done.stdout)) == ["libamdhip64.so.7", "libhipblas.so.3"]
+    for text, code, said in (
+        ("initialize_process(check_version='7.2.0')", 0, "built against ROCm 7.2.0, but ROCm 7.1.0+small"),
+        ("initialize_process(check_version=__import__('re').compile('8'), fail_on_version_mismatch=True)", 1,
+         "RuntimeError: this program was built against ROCm 8"),
+        ("find_libraries('hipblas', 'nonsense')", 1, "no ROCm package has a library 'nonsense'"),
+        ("find_libraries('rccl')", 1, "the ROCm library 'rccl' is missing: no librccl.so* in"),
+        ("find_libraries('rocdxg')", 0, ""),
+    ):  # fmt: skip
+        done = site.code(f"import rocm_sdk; rocm_sdk.{text}")
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    done = site.code("import rocm_sdk; rocm_sdk.initialize_process()", ROCM_SDK_PRELOAD_LIBRARIES="rccl")
+    assert "ROCM_SDK_PRELOAD_LIBRARIES='rccl' cannot be loaded" in done.stderr
+
+
+def test_without_a_package_the_answer_says_what_to_install(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, "rocm")
+    done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"rocm-sdk: rocm-sdk-devel is not installed; pip install 'rocm[devel]=={VERSION}'\n"
+    done = site.code("import rocm_sdk; rocm_sdk.find_libraries('hipblas', 'amdhip64', 'rccl')")
+    assert f"pip install 'rocm[libraries]=={VERSION}'" in done.stderr
+    # Tools still start, from the runtime package.
+    core = site.site / "_rocm_sdk_core"
+    assert site.run(site.prefix / "bin" / "hipcc").stdout.strip() == f"hipcc from {core}/bin"
+
+
+def test_a_damaged_installation_is_named(packages: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path, packages, ALL)
+    root = Path(site.sdk("path", "--root"))
+    (root / ".unpacked.json").unlink()
+    done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
+    assert done.returncode == 1 and "pip install --force-reinstall --no-deps rocm-sdk-devel" in done.stderr
+
+
+def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
+    door = Path(__file__).parents[2] / "build_tools" / "build_python_packages.py"
+    artifacts = make_artifacts(tmp_path / "a", compile_elf=False)
+    words = [
+        sys.executable,
+        door,
+        "--artifact-dir",
+        "a",
+        "--dest-dir",
+        "d",
+        "--version",
+        "8.0.0rc1",
+        "--targets",
+        "gfx942",
+    ]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    made = [Path(line).name for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert (
+        len(made) == 5 and "rocm-8.0.0rc1-py3-none-any.whl" in made and not any("gfx1100" in m for m in made)
+    )
+    (artifacts / "blas_lib_gfx942" / "artifact_manifest.txt").unlink()
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (
+        done.returncode == 11
+        and "has no artifact_manifest.txt" in done.stderr
+        and "Traceback" not in done.stderr
+    )
