@@ -1,7 +1,5 @@
 """One wheel, one fault, exactly this finding; and a wheel without faults has none."""
 
-# ruff: noqa: E501 - the table of faults reads by its columns
-
 from __future__ import annotations
 
 from collections.abc import Callable

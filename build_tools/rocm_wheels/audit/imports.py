@@ -108,6 +108,8 @@ def check_import(wheel: Path, expected: Expectation, place: ImportPlace) -> list
         fault = _run([*map(str, argv), *names], place, env, f"`import {checks.import_name}`", start)
         if fault is not None:
             return [fault]
+        if not answer.is_file():
+            return [Finding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
         return _judge(json.loads(answer.read_text(encoding="utf-8")), expected)
 
 

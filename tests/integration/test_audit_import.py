@@ -1,0 +1,150 @@
+"""Imports of real wheels in real environments: what is found, what crashes, what hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.tags import sys_tags
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft, torch_draft
+from rocm_wheels.audit.findings import Finding
+from rocm_wheels.audit.imports import ImportPlace, check_import
+from rocm_wheels.audit.report import verify_wheel
+from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.model.project import load_project
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
+
+GOOD = """
+import os, sys
+leaks = sorted(name for name in os.environ if name.startswith(("PYTHONPATH", "LD_", "ROCM_", "VIRTUAL_ENV")))
+assert not leaks, leaks
+assert not os.listdir(), os.getcwd()
+print("noise on stdout")
+from . import version
+from .version import __version__
+class _C:
+    _cuda_getArchFlags = staticmethod(lambda: "gfx942 gfx1100")
+"""
+DIRTY = {"PYTHONPATH": "/nowhere", "LD_LIBRARY_PATH": "/nowhere", "ROCM_PATH": "/x", "VIRTUAL_ENV": "/x"}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    return folder / "bin" / "python"
+
+
+def make(folder: Path, init: str = GOOD, **changes: object) -> Path:
+    draft = torch_draft()
+    draft.tag = str(next(sys_tags()))
+    draft.members["torch/__init__.py"] = init.encode()
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft.write(folder)
+
+
+def expectation(**changes: object) -> Expectation:
+    known = Expectation(
+        load_project("pytorch"), "linux", version="2.9.0+rocm7.1.0", targets=("gfx942", "gfx1100")
+    )
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def said(findings: list[Finding]) -> str:
+    return "\n".join(finding.what for finding in findings)
+
+
+def test_a_wheel_is_imported_without_being_installed(tmp_path: Path, python: Path) -> None:
+    before = sorted(python.parents[1].rglob("*"))
+    log = tmp_path / "import.log"
+    place = ImportPlace(python, DIRTY, log=log)
+    report = verify_wheel(make(tmp_path), expectation(), place=place)
+    assert report.findings == ()
+    assert "import" in report.ran
+    assert sorted(python.parents[1].rglob("*")) == before
+    assert "noise on stdout" in log.read_text()
+
+
+def test_an_installed_wheel_is_imported_where_it_is(tmp_path: Path) -> None:
+    import uv
+
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    wheel = make(tmp_path)
+    install = [uv.find_uv_bin(), "pip", "install", "-q", "--no-deps", "--no-index", "--python", python, wheel]
+    subprocess.run(install, check=True)
+    place = ImportPlace(python, installed=True)
+    assert check_import(wheel, expectation(), place) == []
+    # another torch that is found first is not the wheel
+    other = tmp_path / "other"
+    (other / "torch").mkdir(parents=True)
+    (other / "torch" / "__init__.py").write_text(
+        "class version:\n    hip = '7'\n__version__ = '2.9.0+rocm7.1.0'"
+    )
+    packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
+    (packages / "a.pth").write_text(f"import sys; sys.path.insert(0, {str(other)!r})")
+    text = said(check_import(wheel, expectation(), place))
+    assert f"`import torch` took {other}/torch/__init__.py, not the wheel's" in text
+
+
+CASES = [
+    ("old", GOOD + "__version__ = '2.8.0'", "`torch.__version__` is 2.8.0, not 2.9.0+rocm7.1.0"),
+    ("public", GOOD + "__version__ = '2.9.0'", "`torch.__version__` is 2.9.0, not 2.9.0+rocm7.1.0"),
+    ("cpu", GOOD + "version.hip = None", "`torch.version.hip` is None: a CPU-only build"),
+    ("targets", GOOD.replace(" gfx1100", ""), "says it was compiled for gfx942, not for gfx1100"),
+    ("missing", "import librccl_is_not_there", "No module named 'librccl_is_not_there'"),
+    ("segfault", "import ctypes; ctypes.string_at(0)", "`import torch` crashed with SIGSEGV"),
+    ("abort", "import os; os.abort()", "`import torch` crashed with SIGABRT"),
+    ("at-exit", GOOD + "import atexit; atexit.register(os.abort)", "`import torch` crashed with SIGABRT"),
+    ("exit", "import sys; sys.exit(3)", "`import torch` failed with exit code 3"),
+    ("hang", "import time; time.sleep(60)", "`import torch` was stopped after 3 s without an end"),
+]
+
+
+@pytest.mark.parametrize(("init", "what"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_an_import_brings_to_light(tmp_path: Path, python: Path, init: str, what: str) -> None:
+    findings = check_import(make(tmp_path, init), expectation(), ImportPlace(python, DIRTY, timeout=3))
+    assert len(findings) == 1, findings
+    assert what in findings[0].what
+
+
+def test_a_silent_exit_is_no_success(tmp_path: Path, python: Path) -> None:
+    findings = check_import(make(tmp_path, "import os; os._exit(0)"), expectation(), ImportPlace(python))
+    assert "ended before it was done" in said(findings)
+
+
+def test_a_wheel_for_another_python_cannot_be_installed(tmp_path: Path, python: Path) -> None:
+    wheel = make(tmp_path, tag="cp39-cp39-linux_x86_64")
+    findings = check_import(wheel, expectation(), ImportPlace(python))
+    assert said(findings).startswith("installing it into a throw-away folder failed with exit code")
+
+
+def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
+    findings = check_import(make(tmp_path), expectation(), ImportPlace(tmp_path / "python", installed=True))
+    assert "`import torch` could not be started" in said(findings)
+
+
+def test_triton_states_only_the_public_part_of_its_version(tmp_path: Path, python: Path) -> None:
+    members = {"triton/__init__.py": b"__version__ = '3.5.0'"}
+    wheel = Draft("triton", "3.5.0+rocm7.1.0", tag="py3-none-any", members=members).write(tmp_path)
+    expected = Expectation(load_project("triton"), "linux", version="3.5.0+rocm7.1.0")
+    assert check_import(wheel, expected, ImportPlace(python)) == []
+
+
+def test_a_wheel_for_windows_is_not_imported_and_says_so(tmp_path: Path, python: Path) -> None:
+    report = verify_wheel(
+        make(tmp_path, tag="cp311-cp311-win_amd64"),
+        expectation(platform="windows"),
+        place=ImportPlace(python),
+    )
+    assert {skip.check: skip.reason for skip in report.skipped}["import"] == (
+        "not imported: it is for windows, and this machine runs linux"
+    )
