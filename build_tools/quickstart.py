@@ -10,6 +10,8 @@ on PATH, else with venv and pip), then hands over. Standard library only. Interr
 killed, it begins again where that is safe; run twice, it does nothing the second time.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import hashlib
@@ -18,14 +20,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
-WINDOWS = os.name == "nt"
+WINDOWS = sys.platform == "win32"
 
 # package manager: (venv, git, C++ compiler)
 PACKAGES = {
@@ -42,7 +46,9 @@ def main() -> int:
     """Parse the command line, make the environment and hand over."""
     if sys.version_info < (3, 10):  # noqa: UP036 - started by whatever python3 is
         return fail("Python 3.10 or newer is needed; this is " + sys.version.split()[0], "python3")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
@@ -61,11 +67,13 @@ def main() -> int:
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
 
 
-def hand_over(command, output_dir, rest):
+def hand_over(command: str, output_dir: str | None, rest: list[str]) -> int:
     """Run what was asked for inside the environment."""
     scripts = venv_python().parent
     if command == "setup":
-        print(f"ready: {scripts / 'rocm-wheels'} (the scripts in build_tools/ and repos/ find it by themselves)")
+        print(
+            f"ready: {scripts / 'rocm-wheels'} (the scripts in build_tools/ and repos/ find it by themselves)"
+        )
         return 0
     if command == "demo":
         argv = [str(scripts / "rocm-wheels"), "demo"]
@@ -73,14 +81,13 @@ def hand_over(command, output_dir, rest):
     else:
         os.chdir(CLONE)
         argv = [str(venv_python()), "-m", "pytest", *(rest or ["-n", "auto"])]
-    if WINDOWS:
-        return subprocess.run(argv, check=False).returncode
-    sys.stdout.flush()
-    os.execv(argv[0], argv)
-    return 0  # pragma: no cover - execv does not come back
+    if not WINDOWS:
+        sys.stdout.flush()
+        os.execv(argv[0], argv)
+    return subprocess.run(argv, check=False).returncode
 
 
-def make_environment():
+def make_environment() -> int:
     """Make or renew ``.venv``; nothing is done when it already is what the lock says."""
     wanted = {
         "lock": hashlib.sha256(LOCK.read_bytes()).hexdigest(),
@@ -93,11 +100,15 @@ def make_environment():
     if found == wanted and venv_python().exists():
         return 0
     if VENV.exists() and found is None:
-        return fail(f"{VENV} exists and was not made by this script", None, "move it away, then run this again")
+        return fail(
+            f"{VENV} exists and was not made by this script", None, "move it away, then run this again"
+        )
     uv = shutil.which("uv")
     if uv is None and not venv_works():
         return fail("this Python has no working venv module", 0)
-    print(f"making {VENV} from {LOCK.name} with {'uv' if uv else 'venv and pip'} …", file=sys.stderr, flush=True)
+    print(
+        f"making {VENV} from {LOCK.name} with {'uv' if uv else 'venv and pip'} …", file=sys.stderr, flush=True
+    )
     write_state({"state": "unfinished"})
     for argv in installation(uv):
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
@@ -111,7 +122,7 @@ def make_environment():
     return 0
 
 
-def installation(uv):
+def installation(uv: str | None) -> list[list[str]]:
     """Return the commands that fill ``.venv``: environment, locked packages, the project itself."""
     python = str(venv_python())
     hashed = ["--require-hashes", "-r", str(LOCK)]
@@ -131,51 +142,56 @@ def installation(uv):
     ]
 
 
-def clean_environment():
+def clean_environment() -> dict[str, str]:
     """Return the environment without what would bend another Python."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 
-def venv_python():
+def venv_python() -> Path:
     """Return the interpreter of ``.venv``."""
     return VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
 
 
-def read_state():
+def read_state() -> dict[str, str] | None:
     """Return what was last recorded: a dict, ``{}`` when torn, ``None`` when never recorded."""
     try:
-        return json.loads(STATE.read_text(encoding="utf-8"))
+        state: Any = json.loads(STATE.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
         return {}
+    return state if isinstance(state, dict) else {}
 
 
-def write_state(state):
+def write_state(state: dict[str, str]) -> None:
     """Record the state of ``.venv``: complete only when its last command has succeeded."""
     beside = STATE.with_name(STATE.name + ".part")
     beside.write_text(json.dumps(state, indent=1), encoding="utf-8")
     os.replace(str(beside), str(STATE))
 
 
-def missing_tool(compiler):
+def missing_tool(compiler: bool) -> int:
     """Say in one line which program is missing and which package has it; 0 when none is."""
     if shutil.which("git") is None:
         return fail("git is not on PATH", 1)
     if compiler:
-        names = [os.environ["CXX"].split()[0]] if os.environ.get("CXX", "").strip() else ["c++", "g++", "clang++", "cl"]
+        names = (
+            [os.environ["CXX"].split()[0]]
+            if os.environ.get("CXX", "").strip()
+            else ["c++", "g++", "clang++", "cl"]
+        )
         if not any(shutil.which(name) for name in names):
             return fail(f"no C++ compiler is on PATH (looked for {', '.join(names)})", 2)
     return 0
 
 
-def venv_works():
+def venv_works() -> bool:
     """Tell whether ``python -m venv`` can make an environment with pip (Debian splits it off)."""
     probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
     return probe.returncode == 0
 
 
-def fail(what, package, tip=None):
+def fail(what: str, package: int | str | None, tip: str | None = None) -> int:
     """Print one line of error and the way out; return exit code 2."""
     if isinstance(package, int):
         manager = next((m for m in PACKAGES if shutil.which(m)), None)
@@ -187,10 +203,10 @@ def fail(what, package, tip=None):
 
 
 @contextlib.contextmanager
-def one_at_a_time():
+def one_at_a_time() -> Iterator[None]:
     """Let a second run wait until the first has made the environment; the lock dies with its process."""
     with open(CLONE / ".venv.lock", "w", encoding="utf-8") as handle:
-        if WINDOWS:
+        if sys.platform == "win32":
             import msvcrt
 
             msvcrt.locking(handle.fileno(), msvcrt.LK_LOCK, 1)

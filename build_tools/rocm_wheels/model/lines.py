@@ -95,6 +95,11 @@ def line_of(torch_version: str) -> ReleaseLine:
     return ReleaseLine(torch=line.torch, tools=tools[line.toolset], exact=series <= newest)
 
 
+def newest_line() -> ReleaseLine:
+    """Return the newest line: for companions that are built without a torch tree beside them."""
+    return line_of(max((line.torch for line in _table().lines), key=Version))
+
+
 @lru_cache
 def _table() -> _Table:
     return load(data_folder() / "release_lines.yaml", _Table)

@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Install the ROCm packages and build the wheels of PyTorch and its companions.
+
+build_prod_wheels.py install-rocm --index-url URL
+build_prod_wheels.py build --install-rocm --index-url URL --pytorch-rocm-arch gfx942 --output-dir dist
+"""
+
+import _door
+
+if __name__ == "__main__":
+    _door.enter("rocm_wheels.cli.build:production")

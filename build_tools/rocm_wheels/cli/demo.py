@@ -1,0 +1,113 @@
+"""``rocm-wheels demo``: the ordinary commands, on a miniature of everything.
+
+Only the inputs are made here (repositories, ROCm artifacts). All work is done by the
+commands that are printed, which anybody can paste: they do not know what they work on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.process import shell_line
+from rocm_wheels.workspace import exclusive, home, in_clone
+
+ROCM_VERSION = "7.1.0+miniature"
+TARGETS = ("gfx942", "gfx1100")
+
+# what a person types: (door in the clone, module:attribute of its command, leading arguments)
+PACKAGES = ("build_tools/build_python_packages.py", "rocm_wheels.cli.python_packages:command")
+TORCH = ("repos/pytorch_torch_repo.py", "rocm_wheels.cli.repo:pytorch")
+AUDIO = ("repos/pytorch_audio_repo.py", "rocm_wheels.cli.repo:pytorch_audio")
+BUILD = ("build_tools/build_prod_wheels.py", "rocm_wheels.cli.build:production")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One ordinary command: its door, where its click command is, and its arguments."""
+
+    door: str
+    command: str
+    arguments: tuple[str, ...]
+
+    def line(self) -> str:
+        """Return the command as it would be typed in the clone."""
+        return shell_line([self.door, *self.arguments])
+
+
+@click.command("demo")
+@click.option(
+    "--output-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where everything goes; the wheels are in its folder wheels.  [default: demo-output]",
+)
+def command(output_dir: Path | None) -> None:
+    """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
+
+    Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
+    nothing.
+    """
+    begin = time.monotonic()
+    env = environment()
+    folder = (output_dir or (home() if in_clone() else Path.cwd()) / "demo-output").absolute()
+    with exclusive(folder, what="demo"):
+        for call in calls(folder, prepare(folder, env)):
+            log.note(log.paint(f"$ {call.line()}", "bold"))
+            run(call)
+    log.note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
+
+
+def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
+    """Make the inputs below ``folder``, where they are not there yet; return the repositories' URLs."""
+    from rocm_wheels.demo.artifacts import make_artifacts
+    from rocm_wheels.demo.hipify_source import fetch_hipify
+    from rocm_wheels.demo.repositories import make_repositories
+
+    miniature = home() / "tests" / "miniature"
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", folder)) / ".cache") / "rocm-wheels"
+    hipify = fetch_hipify(cache, env=env)
+    repositories = make_repositories(miniature, folder / "upstream", hipify=hipify, env=env)
+    make_artifacts(
+        miniature / "rocm", folder / "rocm-artifacts", version=ROCM_VERSION, targets=TARGETS, env=env
+    )
+    return {name: repository.url for name, repository in repositories.items()}
+
+
+def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
+    """Return the commands that turn the inputs into wheels, in order."""
+    sources = str(folder / "sources")
+    return [
+        Call(
+            *PACKAGES,
+            ("--artifact-dir", str(folder / "rocm-artifacts"), "--dest-dir", str(folder / "rocm-packages")),
+        ),
+        Call(*TORCH, ("checkout", "--repo", sources, "--gitrepo-origin", urls["pytorch"])),
+        Call(*AUDIO, ("checkout", "--repo", sources, "--require-related-commit")),
+        Call(
+            *BUILD,
+            (
+                "build",
+                "--install-rocm",
+                *("--find-links", str(folder / "rocm-packages" / "dist")),
+                *("--rocm-sdk-version", f"=={ROCM_VERSION}"),
+                *("--rocm-extras", ",".join(f"device-{target}" for target in TARGETS)),
+                *("--pytorch-rocm-arch", ",".join(TARGETS)),
+                *("--root-checkout-dir", sources),
+                *("--output-dir", str(folder / "wheels")),
+            ),
+        ),
+    ]
+
+
+def run(call: Call) -> None:
+    """Run a command in this process, through the same click command that its door calls."""
+    module, _, attribute = call.command.partition(":")
+    ordinary: click.Command = getattr(import_module(module), attribute)
+    ordinary.main(args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False)

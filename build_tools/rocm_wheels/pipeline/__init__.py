@@ -1,0 +1,1 @@
+"""Steps in order: what each needs, whether it must run, what came out."""

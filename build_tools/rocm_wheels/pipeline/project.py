@@ -1,0 +1,246 @@
+"""One project's step: is it current; else build, check, and collect its wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.audit.findings import AuditReport
+from rocm_wheels.audit.imports import ImportPlace
+from rocm_wheels.audit.report import reject, report_lines, verify_wheel
+from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
+from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
+from rocm_wheels.errors import AuditError, UsageError
+from rocm_wheels.model.project import Project
+from rocm_wheels.pipeline.environment import install_built
+from rocm_wheels.pipeline.inputs import PlannedBuild, Setting, plan_build
+from rocm_wheels.pipeline.progress import LiveStep, step
+from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, sha256_of, why_run, write_stamp
+from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.sdk.install import install_requirements
+from rocm_wheels.workspace import copy_whole
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished wheel in the output folder. ``again`` tells that nothing had to be done."""
+
+    project: Project
+    version: str
+    output: Output
+    targets: tuple[str, ...]
+    verified: bool
+    again: bool
+
+    @property
+    def path(self) -> Path:
+        """Where the wheel is."""
+        return Path(self.output.path)
+
+    @property
+    def requirement(self) -> str:
+        """The requirement on exactly this wheel."""
+        return f"{self.project.distribution}=={self.version}"
+
+    def row(self, seconds: float) -> Row:
+        """Return the line of the summary."""
+        return Row(
+            project=self.project.name,
+            outcome="up to date" if self.again else "built",
+            wheel=self.path.name,
+            version=self.version,
+            targets=self.targets,
+            size=self.output.size,
+            seconds=seconds,
+            sha256=self.output.sha256,
+            checked="verified" if self.verified else "NOT VERIFIED (--no-verify)",
+        )
+
+
+@dataclass(frozen=True)
+class ProjectStep:
+    """The step of one project: everything it needs, and what is made of it."""
+
+    project: Project
+    setting: Setting
+    built: Mapping[str, Built]
+
+    @cached_property
+    def planned(self) -> PlannedBuild:
+        """Request, environment and inputs, settled from what is known now."""
+        needed = {name: self.built[name] for name in self.project.build.after if name in self.built}
+        triton = needed.get("triton")
+        return plan_build(
+            self.project,
+            self.setting,
+            triton_requirement=triton.requirement if triton else None,
+            wheels={f"wheel of {name}": one.output.sha256 for name, one in needed.items()},
+        )
+
+    @property
+    def name(self) -> str:
+        """The step's name, in logs and stamps."""
+        return f"build-{self.project.name}-{self.setting.ready.python_tag}"
+
+    def run(self) -> Built:
+        """Bring the project's wheel into the output folder; do nothing when it is there already."""
+        request = self.setting.request
+        stamp = read_stamp(self.setting.workspace.steps, self.name)
+        reason = why_run(stamp, self.planned.inputs)
+        if reason is None and stamp is not None:
+            unchecked = request.verify and not stamp.facts.get("verified")
+            reason = "--clean" if request.clean else "it was not verified" if unchecked else None
+        if reason is None and stamp is not None:
+            return self._again(stamp)
+        self._refuse_foreign(stamp)
+        log_file = self.setting.workspace.logs / self.setting.run / f"{self.name}.log"
+        with step(self.name, why=reason or "", log_file=log_file) as shown:
+            self._install_needed()
+            wheel = self._build(log_file, shown)
+            result = self._check_and_collect(wheel, log_file, shown)
+        if stamp is not None:
+            self._remove_superseded(stamp, result)
+        facts = {"version": result.version, "targets": list(result.targets), "verified": result.verified}
+        stamp = Stamp(self.name, self.planned.inputs, (result.output,), facts)
+        write_stamp(self.setting.workspace.steps, stamp)
+        return result
+
+    def _again(self, stamp: Stamp) -> Built:
+        """Take the wheel of an earlier run; it is copied when the output folder is another one now."""
+        output = stamp.outputs[0]
+        target = self.setting.request.output / Path(output.path).name
+        if target != Path(output.path):
+            self._refuse_foreign(stamp)
+            copy_whole(Path(output.path), target)
+            output = Output.of(target, output.sha256)
+            write_stamp(self.setting.workspace.steps, Stamp(stamp.step, stamp.inputs, (output,), stamp.facts))
+        log.note(f"{self.name}: up to date")
+        targets = stamp.facts["targets"]
+        assert isinstance(targets, list)
+        return Built(
+            project=self.project,
+            version=str(stamp.facts["version"]),
+            output=output,
+            targets=tuple(map(str, targets)),
+            verified=bool(stamp.facts["verified"]),
+            again=True,
+        )
+
+    def _build(self, log_file: Path, shown: LiveStep) -> BuiltWheel:
+        setting = self.setting
+        preloads: Preloads | None = None
+        if self.project.checks.rocm_init:
+            preloads = ask_preloads(setting.ready.environment.python, setting.request.platform, setting.env)
+            if text := preloads.warning():
+                log.warn(text)
+
+        def install(files: Sequence[Path]) -> None:
+            wanted: list[str | Path] = [*setting.tools, *files]
+            install_requirements(setting.ready.environment, wanted, env=setting.env, on_line=shown.line)
+
+        return build_wheel(
+            self.planned.request,
+            base=setting.env,
+            env=self.planned.environment,
+            python=setting.ready.environment.python,
+            python_tag=setting.ready.python_tag,
+            out_dir=setting.workspace.fresh / self.name,
+            parking=setting.workspace.trees,
+            log=log_file,
+            install_requirements=install,
+            preloads=preloads,
+            clean=setting.request.clean,
+            on_line=shown.line,
+        )
+
+    def _check_and_collect(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> Built:
+        """Check a fresh wheel; put it into the output folder, or aside with its log."""
+        report: AuditReport | None = None
+        sha256 = ""
+        if self.project.build.installed_for_others:
+            sha256 = sha256_of(wheel.path)
+            shown.line(f"installing {wheel.path.name}")
+            self._install(self.project, wheel.path, sha256)
+        if self.setting.request.verify:
+            shown.line(f"checking {wheel.path.name}")
+            report = self._verify(wheel, log_file)
+        target = self.setting.request.output / wheel.path.name
+        copy_whole(wheel.path, target)
+        wheel.path.unlink()
+        output = Output.of(target, report.sha256 if report else sha256 or None)
+        return Built(
+            project=self.project,
+            version=wheel.version,
+            output=output,
+            targets=report.targets if report else (),
+            verified=report is not None,
+            again=False,
+        )
+
+    def _verify(self, wheel: BuiltWheel, log_file: Path) -> AuditReport:
+        setting = self.setting
+        pins = self.planned.request.triton_requirement
+        expected = Expectation(
+            project=self.project,
+            platform=setting.request.platform,
+            version=wheel.version,
+            python_tag=setting.ready.python_tag,
+            targets=setting.targets,
+            rocm_version=setting.ready.sdk.version,
+            requirements=(pins,) if pins and self.project.checks.requires_rocm else (),
+        )
+        place = ImportPlace(
+            setting.ready.environment.python,
+            env=setting.env,
+            installed=self.project.build.installed_for_others,
+            log=log_file,
+        )
+        report = verify_wheel(wheel.path, expected, place=place)
+        with log_file.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", "# checks", *report_lines(report), ""]))
+        for finding in report.findings:
+            if finding.severity == "warning":
+                log.warn(f"{wheel.path.name}: {finding.line()}")
+        if not report.passed:
+            aside = reject(wheel.path, report, log_file, setting.workspace.rejected)
+            said = "\n".join(f"  {finding.line()}" for finding in report.errors)
+            tips = [finding.tip for finding in report.errors if finding.tip]
+            raise AuditError(
+                f"{wheel.path.name} is not what was asked for:\n{said}\n"
+                f"kept aside with its log: {aside.parent}",
+                tip=tips[0] if tips else "--no-verify takes it all the same, and says so in the summary",
+            )
+        return report
+
+    def _install_needed(self) -> None:
+        """Bring the wheels that this project is built against into the build environment."""
+        for one in (self.built[name] for name in self.project.build.after if name in self.built):
+            if one.project.build.installed_for_others:
+                self._install(one.project, one.path, one.output.sha256)
+
+    def _install(self, project: Project, wheel: Path, sha256: str) -> None:
+        install_built(
+            self.setting.ready, wheel, sha256, distribution=project.distribution, env=self.setting.env
+        )
+
+    def _refuse_foreign(self, stamp: Stamp | None) -> None:
+        """Refuse an output folder with a wheel of this project that this step did not put there."""
+        ours = {Path(output.path) for output in stamp.outputs} if stamp else set()
+        pattern = f"{self.project.distribution.replace('-', '_')}-*.whl"
+        tag = self.setting.ready.python_tag
+        for wheel in sorted(self.setting.request.output.glob(pattern)):
+            if wheel not in ours and f"-{tag}-" in wheel.name:
+                raise UsageError(
+                    f"{wheel} is in the output folder and was not put there by this work directory",
+                    tip="move it away, or choose another --output-dir: two builds must not mix",
+                )
+
+    def _remove_superseded(self, stamp: Stamp, result: Built) -> None:
+        for output in stamp.outputs:
+            if Path(output.path) != result.path and Path(output.path).parent == result.path.parent:
+                Path(output.path).unlink(missing_ok=True)
+                log.note(f"{Path(output.path).name} is replaced by {result.path.name}")

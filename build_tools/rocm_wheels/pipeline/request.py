@@ -1,0 +1,88 @@
+"""What a run of ``build`` was asked for: everything from the command line, nothing from the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import option_name
+from rocm_wheels.model.project import Platform, Project, build_order, load_project
+
+
+@dataclass(frozen=True)
+class SdkRequest:
+    """Which ROCm packages, from where, into which environment (see the options of install-rocm)."""
+
+    python: Path
+    rocm_spec: str = ">1.0"
+    extras: tuple[str, ...] = ()
+    index_url: str | None = None
+    find_links: str | None = None
+    cache_dir: Path | None = None
+    pre: bool = True
+    current_env: bool = False
+
+
+@dataclass(frozen=True)
+class WheelsRequest:
+    """A whole run. Folders are absolute; ``chosen`` is the tri-state ``--build-X/--no-build-X``."""
+
+    sdk: SdkRequest
+    install_rocm: bool
+    output: Path
+    work: Path
+    sources: Mapping[str, Path]  # project → its tree, given or default
+    given: frozenset[str]  # projects whose folder was given by an option
+    chosen: Mapping[str, bool | None]
+    platform: Platform
+    targets: str | None = None
+    targets_variable: str | None = None
+    build_number: str = "1"
+    version_suffix: str | None = None
+    release_type: str = "nightly"
+    flash_attention: bool | None = None
+    cache: Literal["ccache", "sccache"] | None = None
+    cache_wraps_device: bool = True
+    clean: bool = False
+    verify: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def select(request: WheelsRequest) -> list[Project]:
+    """Return the projects to build, in order.
+
+    A project is built when asked for, or when its tree is there and nobody said no.
+    Raises UsageError when it is asked for and has no tree, when the platform does not
+    have it, and when nothing is left.
+    """
+    wanted: list[Project] = []
+    for name, tree in request.sources.items():
+        choice = request.chosen.get(name)
+        option = option_name(name)
+        if choice is False:
+            continue
+        if not tree.is_dir():
+            if choice or name in request.given:
+                raise UsageError(
+                    f"--{'build-' + option if choice else option + '-dir'}: there is no source tree {tree}",
+                    tip=f"check it out first (repos/), or give --{option}-dir",
+                )
+            continue
+        project = load_project(name)
+        if request.platform not in project.build.platforms:
+            if choice:
+                raise UsageError(
+                    f"--build-{option}: {project.distribution} is not built on {request.platform}"
+                )
+            continue
+        wanted.append(project)
+    if not wanted:
+        looked = "\n".join(f"  {tree}" for tree in request.sources.values())
+        raise UsageError(
+            f"there is nothing to build; no source tree is at\n{looked}",
+            tip="run repos/pytorch_torch_repo.py checkout first, or give --root-checkout-dir",
+        )
+    return build_order(wanted)

@@ -1,0 +1,102 @@
+"""What a step did last, so that nothing is done twice.
+
+A stamp holds a step's inputs by name and its outputs by hash. A step is current when
+its inputs are the same and its outputs are still what they were; otherwise ``why_run``
+names the first input that differs. A stamp is written after its outputs are in place: a
+step killed in the middle has none, and runs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rocm_wheels.workspace import write_json
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that a step made: absolute path, size in bytes, mtime in ns, sha256 in hex."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, sha256: str | None = None) -> Output:
+        """Describe a file; its digest is taken here unless the caller already has it."""
+        stat = path.stat()
+        return cls(str(path), stat.st_size, stat.st_mtime_ns, sha256 or sha256_of(path))
+
+    def fault(self) -> str | None:
+        """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
+        path = Path(self.path)
+        if not path.is_file():
+            return f"{path} is gone"
+        stat = path.stat()
+        if stat.st_size == self.size and stat.st_mtime_ns == self.mtime_ns:
+            return None
+        if stat.st_size != self.size or sha256_of(path) != self.sha256:
+            return f"{path} is not the file that was built"
+        return None
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """The last success of a step. ``facts`` is what the summary shows of it."""
+
+    step: str
+    inputs: Mapping[str, str]
+    outputs: tuple[Output, ...]
+    facts: Mapping[str, object]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(value: object) -> str:
+    """Return a short digest of anything that JSON can write, independent of order of keys."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def read_stamp(folder: Path, step: str) -> Stamp | None:
+    """Read a step's stamp; a missing or torn one counts as none (the step then runs)."""
+    try:
+        raw = json.loads(_place(folder, step).read_text(encoding="utf-8"))
+        outputs = tuple(Output(**output) for output in raw["outputs"])
+        return Stamp(raw["step"], raw["inputs"], outputs, raw["facts"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_stamp(folder: Path, stamp: Stamp) -> None:
+    """Record a success, whole or not at all."""
+    write_json(_place(folder, stamp.step), asdict(stamp))
+
+
+def why_run(stamp: Stamp | None, inputs: Mapping[str, str]) -> str | None:
+    """Say why a step must run, or return ``None`` when its stamp is current."""
+    if stamp is None:
+        return "not built yet"
+    for name in sorted({*stamp.inputs, *inputs}):
+        before, now = stamp.inputs.get(name), inputs.get(name)
+        if before != now:
+            return f"{name} changed" + (f" ({before} → {now})" if before and now else "")
+    return next((fault for output in stamp.outputs if (fault := output.fault())), None)
+
+
+def _place(folder: Path, step: str) -> Path:
+    return folder / f"{step}.json"

@@ -1,0 +1,96 @@
+"""The table at the end: what was made, for which targets, how large, how long, which bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex."""
+
+    project: str
+    outcome: str  # built | up to date | failed | not built
+    wheel: str = ""
+    version: str = ""
+    targets: tuple[str, ...] = ()
+    size: int | None = None
+    seconds: float | None = None
+    sha256: str = ""
+    checked: str = ""  # "verified", "not verified (--no-verify)"
+    note: str = ""
+
+
+HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row as text, in the order of ``HEADERS``."""
+    outcome = ", ".join(part for part in (row.outcome, row.checked, row.note) if part)
+    return (
+        row.wheel or row.project,
+        row.version,
+        ", ".join(row.targets) or ("none" if row.wheel else ""),
+        human_size(row.size),
+        "" if row.seconds is None else human_time(row.seconds),
+        row.sha256,
+        outcome,
+    )
+
+
+def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
+    """Write the table in aligned columns, or as a block a wheel where ``width`` is too small for that.
+
+    Every value is whole in both forms: names and digests can be copied.
+    """
+    grid = [HEADERS, *[cells(row) for row in rows]]
+    widths = [max(len(line[i]) for line in grid) for i in range(len(HEADERS))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in grid]
+    if width is None or max(map(len, lines)) <= width:
+        return "\n".join([lines[0], "-" * min(max(map(len, lines)), width or 1000), *lines[1:]])
+    label = max(map(len, HEADERS))
+    blocks = [
+        "\n".join(
+            f"{name:>{label}}  {value}" for name, value in zip(HEADERS, cells(row), strict=True) if value
+        )
+        for row in rows
+    ]
+    return "\n\n".join(blocks)
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """Write the table for a GitHub step summary."""
+    lines = ["| " + " | ".join(HEADERS) + " |", "|" + " --- |" * len(HEADERS)]
+    lines += ["| " + " | ".join(value.replace("|", "\\|") for value in cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def human_size(size: int | None) -> str:
+    """Return bytes as people read them (binary units)."""
+    if size is None:
+        return ""
+    value, units = float(size), ["B", "KiB", "MiB", "GiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def human_time(seconds: float) -> str:
+    """Return seconds as people read them: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def json_summary(rows: Sequence[Row]) -> str:
+    """Write the rows as JSON: a list of objects with the fields of ``Row``."""
+    import json
+
+    return json.dumps([asdict(row) for row in rows], indent=1)

@@ -1,0 +1,123 @@
+"""A run of ``build``: environment, SDK, then every project in order, each checked before it counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from rocm_wheels import log
+from rocm_wheels.compile.cache import find_compiler_cache
+from rocm_wheels.compile.hooks.triton import triton_build_environment
+from rocm_wheels.compile.sdk_tree import look_at_sdk, sdk_warnings
+from rocm_wheels.errors import RocmWheelsError, UsageError
+from rocm_wheels.model.gfx import base_target, choose_targets
+from rocm_wheels.model.lines import line_of, newest_line
+from rocm_wheels.model.project import Project
+from rocm_wheels.model.versions import base_version
+from rocm_wheels.pipeline.environment import find_rocm, install_rocm
+from rocm_wheels.pipeline.inputs import Setting
+from rocm_wheels.pipeline.project import Built, ProjectStep
+from rocm_wheels.pipeline.request import WheelsRequest, select
+from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.sdk.ask import RocmSdk
+from rocm_wheels.workspace import Workspace, exclusive
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to: a row a project, and the error that ended it, if any."""
+
+    rows: tuple[Row, ...]
+    failure: RocmWheelsError | None
+    seconds: float
+
+
+def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
+    """Build what is asked for and return a row a project, also when something failed.
+
+    The first failure ends the run; the rows before it are finished wheels, those after it
+    say ``not built``. Errors before the first project is reached are raised.
+    """
+    begin = time.monotonic()
+    projects = select(request)
+    with exclusive(request.work, what="build"):
+        setting = prepare(request, projects, env)
+        rows: list[Row] = []
+        built: dict[str, Built] = {}
+        for position, project in enumerate(projects):
+            started = time.monotonic()
+            try:
+                built[project.name] = ProjectStep(project, setting, dict(built)).run()
+            except RocmWheelsError as failure:
+                rows.append(Row(project.name, "failed", seconds=time.monotonic() - started))
+                rows.extend(Row(later.name, "not built") for later in projects[position + 1 :])
+                return Summary(tuple(rows), failure, time.monotonic() - begin)
+            rows.append(built[project.name].row(time.monotonic() - started))
+    return Summary(tuple(rows), None, time.monotonic() - begin)
+
+
+def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]) -> Setting:
+    """Find or make the build environment, ask the SDK once, and settle what holds for all projects."""
+    workspace = Workspace(request.work)
+    ready = (install_rocm if request.install_rocm else find_rocm)(request.sdk, workspace, env)
+    sdk = look_at_sdk(
+        version=ready.sdk.version, root=ready.sdk.root, cmake=ready.sdk.cmake, bin=ready.sdk.bin
+    )
+    for text in sdk_warnings(sdk):
+        log.warn(text)
+    chosen = choose_targets(request.targets, request.targets_variable, ready.sdk.targets)
+    _check_targets(chosen.targets, ready.sdk, chosen.source)
+    log.note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(chosen.targets)} (from {chosen.source})")
+    cache = None
+    if request.cache is not None:
+        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+        if cache.caution:
+            log.warn(cache.caution)
+    return Setting(
+        request=request,
+        workspace=workspace,
+        ready=ready,
+        sdk=sdk,
+        targets=chosen.targets,
+        cache=cache,
+        tools=_tools(request),
+        triton_environment=_triton(request, projects),
+        env=env,
+        run=datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S"),
+    )
+
+
+def _tools(request: WheelsRequest) -> tuple[str, ...]:
+    """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
+    if request.sdk.current_env:
+        return ()  # the active environment is its owner's
+    torch = request.sources["pytorch"]
+    if not torch.is_dir():
+        return newest_line().requirements(request.platform)
+    version = base_version(torch)
+    line = line_of(version)
+    if not line.exact:
+        log.warn(
+            f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
+        )
+    return line.requirements(request.platform)
+
+
+def _triton(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
+    """Return what triton's checkout left for its build, when triton takes part."""
+    if not any(project.name == "triton" for project in projects):
+        return {}
+    return triton_build_environment(request.sources["triton"])
+
+
+def _check_targets(targets: Sequence[str], sdk: RocmSdk, source: str) -> None:
+    """Refuse targets that the installed ROCm packages have no device libraries for."""
+    missing = [target for target in targets if base_target(target) not in sdk.targets]
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)} (from {source}) is not among the targets of the installed ROCm "
+            f"{sdk.version}: {', '.join(sdk.targets)}",
+            tip=f"install its device packages: --install-rocm --rocm-extras device-{base_target(missing[0])}",
+        )
