@@ -10,8 +10,9 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import BuildError, SdkError, UsageError
-from rocm_wheels.pipeline.progress import step
+from rocm_wheels.pipeline.progress import LiveStep, step
 from rocm_wheels.pipeline.request import SdkRequest
+from rocm_wheels.pipeline.summary import human_time
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import RocmSdk, ask
 from rocm_wheels.sdk.environment_spec import EnvironmentSpec
@@ -59,11 +60,14 @@ def install_rocm(
     if request.current_env:
         with step(f"install-rocm into {request.python}") as shown:
             return _ask(install_into(request.python, spec, env, shown.line), env)
-    found = None if renew and not spec.pinned else existing_environment(spec, workspace, env)
-    with step("install-rocm", why=spec.requirement) as shown:
+    shown = LiveStep("install-rocm")
+    shown.start()
+    try:
         environment = ensure_environment(spec, workspace, env, shown.line, upgrade=renew)
-    if found is not None and not environment.created:
-        log.note("install-rocm: up to date")
+    finally:
+        shown.stop()
+    how = f"done in {human_time(shown.seconds)}" if environment.created else "up to date"
+    log.note(f"install-rocm: {how} ({spec.requirement})")
     return _ask(environment, env)
 
 

@@ -31,7 +31,7 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.wheel or row.project,
         row.version,
-        ", ".join(row.targets) or ("none" if row.wheel else ""),
+        ", ".join(sorted(row.targets, key=lambda name: (len(name), name))) or ("none" if row.wheel else ""),
         human_size(row.size),
         "" if row.seconds is None else human_time(row.seconds),
         row.sha256,
