@@ -25,8 +25,8 @@ from typing import Generic, TypeVar
 from rocm_wheels.errors import DataError
 
 HEAD_SIZE = 4096
-_PIECE = 1 << 20
-_INPUT = 1 << 17
+_PIECE = 1 << 18
+_INPUT = 1 << 16
 _IN_MEMORY = 64 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
 _WORTH_A_THREAD = 1 << 20
@@ -199,18 +199,20 @@ class _Store:
     """Keeps a member: in memory when it is small, in an unnamed temporary file when not."""
 
     def __init__(self, size: int) -> None:
-        self._pieces: list[bytes] = []
+        self._bytes = bytearray(size if size <= _IN_MEMORY else 0)
         self._file = tempfile.TemporaryFile() if size > _IN_MEMORY else None  # noqa: SIM115
+        self._at = 0
 
     def add(self, piece: bytes) -> None:
         if self._file:
             self._file.write(piece)
         else:
-            self._pieces.append(piece)
+            self._bytes[self._at : self._at + len(piece)] = piece
+            self._at += len(piece)
 
     def view(self) -> memoryview:
         if not self._file:
-            return memoryview(b"".join(self._pieces))
+            return memoryview(self._bytes).toreadonly()
         with self._file:
             self._file.flush()
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))

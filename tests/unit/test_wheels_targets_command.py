@@ -1,0 +1,105 @@
+"""The command `targets` on small files: table, JSON, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from binary_writer import HOST, bundle, code_object, compress, elf, hip, wheel
+from click.testing import CliRunner
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.targets import command, read_targets, targets_as_json, targets_as_table
+
+LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942:xnack-"), hip("gfx1100")), 3, "zstd")})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, ...]:
+    """A wheel with two libraries, a code object and a file without device code."""
+    (tmp_path / "kernel.hsaco").write_bytes(code_object("gfx90a", size=4096))
+    (tmp_path / "plain.so").write_bytes(elf({".text": b"x"}))
+    made = wheel(tmp_path, {"demo/a.so": LIBRARY, "demo/longer.so": LIBRARY, "demo/x.py": b""})
+    return (made, tmp_path / "kernel.hsaco", tmp_path / "plain.so")
+
+
+def test_the_table_has_a_line_a_library(files: tuple[Path, ...]) -> None:
+    lines = targets_as_table(read_targets(files)).splitlines()
+    assert [line.split() for line in lines] == [
+        ["file", "objects", "packing", "bytes", "targets"],
+        [f"{files[0]}:"],
+        ["demo/a.so", "2", "zstd", "v3", "512", "gfx942:xnack-", "gfx1100"],
+        ["demo/longer.so", "2", "zstd", "v3", "512", "gfx942:xnack-", "gfx1100"],
+        [str(files[1]), "1", "plain", "4,096", "gfx90a"],
+        [str(files[2]), "no", "device", "code"],
+        [
+            "total:",
+            "5",
+            "code",
+            "objects,",
+            "5,120",
+            "bytes,",
+            "3",
+            "targets:",
+            "gfx90a",
+            "gfx942:xnack-",
+            "gfx1100",
+        ],
+    ]
+    assert len({line.index("gfx") for line in lines[2:5]}) == 1
+    assert targets_as_table(read_targets(files[2:])).endswith("total: 0 code objects, 0 bytes, 0 targets")
+
+
+def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
+    printed = CliRunner().invoke(command, [*map(str, files), "--json"])
+    assert printed.exit_code == 0
+    result = json.loads(printed.stdout)
+    assert result == targets_as_json(read_targets(files))
+    assert result["total"] == {
+        "targets": ["gfx90a", "gfx942:xnack-", "gfx1100"],
+        "code_objects": 5,
+        "bytes": 5120,
+    }
+    in_wheel, alone, none = result["files"]
+    assert [code["member"] for code in in_wheel["code"]] == ["demo/a.so", "demo/longer.so"]
+    assert in_wheel["code"][0]["code_objects"][0] == {
+        "target": "gfx942:xnack-",
+        "processor": "gfx942",
+        "features": {"xnack": "-"},
+        "kind": "hipv4",
+        "form": "elf",
+        "machine": "gfx942",
+        "section": ".hip_fatbin",
+        "bundle": 0,
+        "packing": "zstd v3",
+        "offset": 4096,
+        "size": 256,
+    }
+    assert alone["code"][0]["member"] is None
+    assert none == {"file": str(files[2]), "targets": [], "code": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gone.so", None, "cannot read {path}: No such file or directory"),
+        ("", None, "{path} is a folder\ntip: name files: {path}/*.whl"),
+        ("cut.so", LIBRARY[:-9], "{path}: cut short: the section table"),
+        ("page.whl", b"<html>", "{path} is not a readable wheel: cut short or damaged"),
+    ],
+)
+def test_what_cannot_be_read_ends_with_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / name if name else tmp_path
+    if content is not None:
+        path.write_bytes(content)
+    assert run_command(command, [str(path), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message.format(path=path) in err
+
+
+def test_a_file_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(command, []) == 2
+    assert "Missing argument 'FILE...'" in capsys.readouterr().err
