@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,22 +49,34 @@ def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Pat
     each other; UsageError: an option that cannot be used.
     """
     package_set = read_package_set(request)
-    with exclusive(request.destination, what="making ROCm packages"):
-        for left in request.destination.glob(".packages-*"):
+    destination = request.destination
+    with _whole_or_gone(destination), exclusive(destination, what="making ROCm packages"):
+        for left in destination.glob(".packages-*"):
             shutil.rmtree(left)  # of a run that was killed; we are alone here
-        with tempfile.TemporaryDirectory(prefix=".packages-", dir=request.destination) as name:
+        with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
             work, fresh = Path(name) / "work", Path(name) / "dist"
             work.mkdir()
             fresh.mkdir()
             plans = plan_wheels(package_set, work, env)
             _write_all(plans, fresh, package_set.epoch(env), compress=request.compress_wheels)
-            dist = request.destination / "dist"
+            dist = destination / "dist"
             names = sorted(path.name for path in fresh.iterdir())
             changed = publish(fresh, dist)
-    log.note(
-        f"{len(names)} packages of ROCm {package_set.version} in {dist}" + ("" if changed else ", as before")
-    )
+    news = "" if changed else ", as before"
+    log.note(f"{len(names)} packages of ROCm {package_set.version} in {dist}{news}")
     return tuple(dist / name for name in names)
+
+
+@contextlib.contextmanager
+def _whole_or_gone(destination: Path) -> Iterator[None]:
+    """Remove a destination that was not there before, when what is done in it fails."""
+    existed = destination.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            shutil.rmtree(destination, ignore_errors=True)
+        raise
 
 
 def read_package_set(request: PackageRequest) -> PackageSet:
@@ -134,7 +147,7 @@ def _checked_manifest(path: Path) -> dict[str, object]:
 def _require(artifacts: Sequence[Artifact], folder: Path) -> None:
     wanted = {
         "rocm-sdk-core": (
-            any(tables.in_core(a) and a.name != "base" for a in artifacts),
+            any(tables.in_core(a) and a.name != "base" and a.component != "dev" for a in artifacts),
             "core-hip_lib_generic",
         ),
         "rocm-sdk-libraries": (any(tables.in_libraries(a) for a in artifacts), "blas_lib_generic"),

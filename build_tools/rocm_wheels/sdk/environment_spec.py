@@ -73,6 +73,13 @@ class EnvironmentSpec:
         return replace(self, python=self.python.absolute(), find_links=links)
 
     @property
+    def local_packages(self) -> tuple[str, ...]:
+        """The names of the ROCm packages in a ``find_links`` folder (``rocm-sdk-core``)."""
+        folder = _local_folder(self.find_links)
+        files = folder.glob("rocm*.whl") if folder is not None else ()
+        return tuple(sorted({path.name.split("-")[0].replace("_", "-") for path in files}))
+
+    @property
     def source(self) -> PackageSource:
         """Where ROCm comes from."""
         return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
@@ -95,11 +102,9 @@ def environment_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[st
 
 def _links(find_links: str | None) -> list[object]:
     """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
-    if not find_links:
-        return []
-    folder = Path(find_links.removeprefix("file://"))
-    if "://" in find_links and not find_links.startswith("file://"):
-        return [hide_credentials(find_links)]
+    folder = _local_folder(find_links)
+    if folder is None:
+        return [hide_credentials(find_links)] if find_links else []
     if not folder.is_dir():
         raise SdkError(
             f"--find-links {find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
@@ -108,8 +113,20 @@ def _links(find_links: str | None) -> list[object]:
     return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
 
 
+def _local_folder(find_links: str | None) -> Path | None:
+    if not find_links:
+        return None
+    if find_links.startswith("file://"):
+        from urllib.parse import unquote, urlsplit
+
+        return Path(unquote(urlsplit(find_links).path))
+    return None if "://" in find_links else Path(find_links)
+
+
 def python_version(python: Path, env: Mapping[str, str]) -> str:
     """Ask an interpreter for its version, such as ``3.11.7``; SdkError when it does not run."""
+    if not python.is_file():
+        raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
     program = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
     return capture(
         [python, "-I", "-S", "-c", program], env=env, check=SdkError, what=f"asking {python} for its version",

@@ -85,9 +85,9 @@ def install_into(
 ) -> BuildEnvironment:
     """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
     spec, python = spec.absolute(), python.absolute()
-    names = ["rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel"]
-    names += [f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")]
-    again = [word for name in names for word in ("--reinstall-package", name)]
+    names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
+    names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
+    again = [word for name in sorted(names) for word in ("--reinstall-package", name)]
     _install(python, [*again, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
     return _environment(_prefix_of(python, env), created=False)
 
@@ -166,9 +166,10 @@ def _install(
     *,
     cwd: Path,
 ) -> None:
-    pip_install(
-        python, words, spec.source, env, what=f"installing {spec.requirement}", cwd=cwd, on_line=on_line
-    )
+    # Packages made anew keep their names and versions: uv's cache must look at the files again.
+    refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
+    what = f"installing {spec.requirement}"
+    pip_install(python, [*refresh, *words], spec.source, env, what=what, cwd=cwd, on_line=on_line)
     if spec.extra_requirements:
         tools = PackageSource(cache_dir=spec.cache_dir)
         what = f"installing {', '.join(spec.extra_requirements)}"

@@ -1,0 +1,203 @@
+"""Build environments: made once, used again, made anew, never trusted half-made. Real uv, no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rocm_artifacts import make_artifacts
+from rocm_wheels.errors import SdkError
+from rocm_wheels.process import capture
+from rocm_wheels.sdk.ask import ask
+from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+from rocm_wheels.sdk.environment_spec import EnvironmentSpec
+from rocm_wheels.sdk.install import (
+    RECORD,
+    BuildEnvironment,
+    ensure_environment,
+    existing_environment,
+    install_into,
+    install_requirements,
+    install_wheel,
+)
+from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, write_wheel
+from rocm_wheels.workspace import Workspace, exclusive
+
+ENV = {**os.environ, "UV_NO_INDEX": "1"}
+PY = f"py{sys.version_info[0]}.{sys.version_info[1]}"
+NO_NETWORK = {**ENV, "UV_OFFLINE": "1"}
+
+
+def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple[str, ...] = ()) -> Path:
+    module = name.replace("-", "_")
+    (folder / f"{module}-{version}-py3-none-any.whl").unlink(missing_ok=True)
+    files = {f"{module}.py": Member(code.encode())}
+    return write_wheel(WheelPlan(name, version, "small", "py3-none-any", files, requires), folder)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> EnvironmentSpec:
+    """Packages without any compiled file: fast to make, whole all the same."""
+    artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
+    build_packages(PackageRequest(artifacts, tmp_path / "packages"), os.environ)
+    dist = tmp_path / "packages" / "dist"
+    wheel(dist, "small-compiler", "1.0")
+    return EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
+
+
+def ensure(spec: EnvironmentSpec, tmp_path: Path, *, upgrade: bool = False) -> BuildEnvironment:
+    return ensure_environment(spec, Workspace(tmp_path / "work"), ENV, upgrade=upgrade)
+
+
+def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    lines: list[str] = []
+    made = ensure_environment(spec, Workspace(tmp_path / "work"), ENV, lines.append)
+    assert made.created and any("rocm==7.1.0+small" in line for line in lines)
+    assert made.prefix == tmp_path / "work/environments" / f"{PY}-rocm-7.1.0"
+    assert ask(made.python, ENV).version == "7.1.0+small"
+    assert not (made.bin / "pip").exists()
+    again = ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail)
+    assert not again.created and again.prefix == made.prefix
+    assert existing_environment(spec, Workspace(tmp_path / "work"), ENV) == again
+    assert existing_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV) is None
+    # Credentials are neither in the record nor a reason to make it anew.
+    assert "secret" not in (made.prefix / RECORD).read_text()
+
+
+def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    made = ensure(spec, tmp_path)
+    (made.prefix / "stale").touch()
+    assert ensure(replace(spec, extras=("device-gfx942",)), tmp_path).created
+    assert not (made.prefix / "stale").exists()
+    assert "rocm-sdk-device-gfx942" in ask(made.python, ENV).installed
+    # Packages of the same name and version, built again with other content, are noticed.
+    core = next(Path(str(spec.find_links)).glob("rocm_sdk_libraries-*"))
+    plan = WheelPlan("rocm-sdk-libraries", "7.1.0+small", "", "py3-none-linux_x86_64",
+                     {"rebuilt.py": Member(b"")}, ("rocm-sdk-core",))  # fmt: skip
+    core.unlink()
+    write_wheel(plan, core.parent)
+    assert ensure(spec, tmp_path).created
+    assert list(made.prefix.glob("lib/python*/site-packages/rebuilt.py"))
+
+
+def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    open_spec = replace(spec, rocm_spec=">1.0")
+    assert ensure(open_spec, tmp_path).prefix.name.endswith("-rocm-gt1.0")
+    assert not ensure(open_spec, tmp_path).created
+    assert ensure(open_spec, tmp_path, upgrade=True).created
+    assert ensure(spec, tmp_path).created
+    assert not ensure(spec, tmp_path, upgrade=True).created  # pinned: there is no newer answer
+
+
+@pytest.mark.parametrize("when", ["before the record", "with the old one aside", "after all"])
+def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) -> None:
+    made = ensure(spec, tmp_path)
+    aside = made.prefix.with_name(f".{made.prefix.name}.old")
+    if when == "before the record":
+        (made.prefix / RECORD).unlink()
+    elif when == "with the old one aside":
+        made.prefix.rename(aside)
+        made.python.parent.mkdir(parents=True)  # a beginning of the new one
+    else:
+        aside.mkdir()
+    again = ensure(spec, tmp_path)
+    assert again.created == (when == "before the record")
+    assert not aside.exists() and ask(again.python, ENV).version == "7.1.0+small"
+
+
+def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    made = ensure(spec, tmp_path)
+    before = json.loads((made.prefix / RECORD).read_text())
+    with pytest.raises(SdkError) as caught:
+        ensure(replace(spec, extra_requirements=("not-there==1",)), tmp_path)
+    assert "installing not-there==1" in str(caught.value) and "not-there" in str(caught.value)
+    assert json.loads((made.prefix / RECORD).read_text()) == before
+    assert not ensure(spec, tmp_path).created
+    with pytest.raises(SdkError):
+        ensure(replace(spec, rocm_spec="==9.9"), tmp_path)
+    assert sorted(p.name for p in made.prefix.parent.iterdir() if p.name != ".locks") == [made.prefix.name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rocm_spec": "7.1.0"}, "'7.1.0' is not a version specifier"),
+        ({"rocm_spec": "==seven"}, "'==seven' is not a version specifier"),
+        ({"rocm_spec": "==7.1.0; print()"}, "is not a version specifier"),
+        ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
+        ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
+        ({"python": Path("/no/python")}, "there is no Python at /no/python"),
+        ({"rocm_spec": "==6.0"}, "installing rocm[devel,libraries]==6.0 failed"),
+    ],
+)
+def test_wrong_inputs(spec: EnvironmentSpec, tmp_path: Path, change: dict[str, object], message: str) -> None:
+    with pytest.raises(SdkError) as caught:
+        ensure(replace(spec, **change), tmp_path)  # type: ignore[arg-type]
+    assert message in str(caught.value) and caught.value.tip
+    assert not list((tmp_path / "work").glob("environments/py*"))
+
+
+def test_credentials_are_hidden(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    lines: list[str] = []
+    index = replace(spec, index_url="http://user:secret@127.0.0.1:9/simple", find_links=None)
+    fast = {**os.environ, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
+    with pytest.raises(SdkError) as caught:
+        ensure_environment(index, Workspace(tmp_path / "work"), fast, lines.append)
+    assert "secret" not in str(caught.value) + "".join(lines)
+    assert "could not be reached" in str(caught.value.tip)
+
+
+def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    made = ensure(spec, tmp_path)
+    with exclusive(made.prefix.parent / ".locks" / made.prefix.name, what="somebody else"):
+        done = subprocess.run(
+            [sys.executable, "-c", _ENSURE, str(spec.find_links), str(tmp_path / "work")],
+            env=ENV, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert f"is in use by process {os.getpid()} (somebody else)" in done.stderr
+
+
+_ENSURE = """
+import os, sys
+from pathlib import Path
+from rocm_wheels.sdk.install import ensure_environment
+from rocm_wheels.sdk.environment_spec import EnvironmentSpec
+from rocm_wheels.workspace import Workspace
+spec = EnvironmentSpec(Path(sys.executable), "==7.1.0", find_links=sys.argv[1])
+ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
+"""
+
+
+def test_into_an_environment_of_ones_own(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
+    python = tmp_path / "own" / "bin" / "python"
+    for _ in range(2):  # the second time replaces what is there
+        found = install_into(python, spec, ENV)
+        assert (found.prefix, found.created) == (tmp_path / "own", False)
+        assert ask(found.python, ENV).version == "7.1.0+small"
+
+
+def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    made = ensure(spec, tmp_path)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+
+    def said() -> str:
+        return capture([made.python, "-c", "import torchy; print(torchy.n)"], env=ENV)
+
+    for n in ("1", "2"):  # the same file name, other content
+        install_wheel(made, wheel(fresh, "torchy", "2.9", f"n = {n}", ("surely-missing",)), env=NO_NETWORK)
+        assert said() == n
+    with pytest.raises(SdkError, match="surely-missing"):
+        install_wheel(made, fresh / "torchy-2.9-py3-none-any.whl", env=ENV, dependencies=True)
+    (tmp_path / "requirements.txt").write_text(f"--find-links {spec.find_links}\nsmall-compiler\n")
+    install_requirements(made, [tmp_path / "requirements.txt", "rocm"], env=ENV)
+    install_requirements(made, [], env=ENV)
+    with pytest.raises(SdkError, match=r"installing requirements\.txt failed"):
+        (tmp_path / "requirements.txt").write_text("surely-missing\n")
+        install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)

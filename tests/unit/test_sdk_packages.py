@@ -1,0 +1,298 @@
+"""Packages from artifacts, without compilers and installers: rules, wrong trees, wheels as files."""
+# ruff: noqa: E501 - tables
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rocm_wheels.errors import RocmWheelsError, SdkError, UsageError
+from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements, resolve, sort_targets
+from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+from rocm_wheels.sdk.devel import devel_links
+from rocm_wheels.sdk.elf import Elf, read_elf
+from rocm_wheels.sdk.runtime import Payload, Runtime, library_homes, runtime, search_path
+from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, publish, write_wheel
+
+BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
+BLAS = "math-libs/BLAS/stage"
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The least that packages can be made from."""
+    root = tmp_path / "artifacts"
+    put(root, {
+        f"{BASE}/therock_manifest.json": json.dumps({"rocm_package_version": "7.1.0"}),
+        f"{BASE}/dist_info.json": json.dumps({"dist_amdgpu_targets": "gfx942"}),
+        "base_lib_generic/artifact_manifest.txt": "base/aux-overlay/stage\nbase/not-there/stage\n",
+        "core-hip_lib_generic/artifact_manifest.txt": "hip/stage\n",
+        "core-hip_lib_generic/hip/stage/bin/hipcc": "#!/bin/sh\n",
+        "core-hip_dev_generic/artifact_manifest.txt": "hip/stage\n",
+        "core-hip_dev_generic/hip/stage/include/hip/hip_runtime.h": "",
+        "blas_lib_generic/artifact_manifest.txt": f"{BLAS}\n",
+        f"blas_lib_generic/{BLAS}/share/notice": "generic",
+        "blas_lib_gfx942/artifact_manifest.txt": f"{BLAS}\n",
+        f"blas_lib_gfx942/{BLAS}/lib/kernels_gfx942.dat": "k",
+    })  # fmt: skip
+    return root
+
+
+def make(tree: Path, **options: object) -> tuple[Path, ...]:
+    return build_packages(PackageRequest(tree, tree.parent / "out", **options), {})  # type: ignore[arg-type]
+
+
+def test_the_least_tree_makes_five_wheels_with_right_records(tree: Path) -> None:
+    wheels = make(tree, platform_tag="linux_x86_64")
+    assert [w.name.split("-py3")[0] for w in wheels] == [
+        "rocm-7.1.0", "rocm_sdk_core-7.1.0", "rocm_sdk_devel-7.1.0",
+        "rocm_sdk_device_gfx942-7.1.0", "rocm_sdk_libraries-7.1.0",
+    ]  # fmt: skip
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+            record = next(name for name in names if name.endswith(".dist-info/RECORD"))
+            rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode()))}
+            assert list(rows) == names and names[-1] == record and rows[record] == ["", ""]
+            for name in names[:-1]:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).rstrip(b"=")
+                assert rows[name] == [f"sha256={digest.decode()}", str(len(archive.read(name)))]
+            assert {info.date_time[:3] for info in archive.infolist()} == {(2020, 2, 2)}
+
+
+def test_scripts_only_for_programs_that_are_there(tree: Path) -> None:
+    core = make(tree)[1]
+    with zipfile.ZipFile(core) as archive:
+        scripts = archive.read("rocm_sdk_core-7.1.0.dist-info/entry_points.txt").decode()
+    assert scripts == "[console_scripts]\nhipcc = rocm_sdk_core._cli:hipcc\n"
+
+
+def test_a_suffix_is_part_of_every_folder(tree: Path) -> None:
+    names = {
+        n for w in make(tree, suffix="_nightly") for n in zipfile.ZipFile(w).namelist() if n.startswith("_")
+    }
+    assert {name.split("/")[0] for name in names} == {"_rocm_sdk_core_nightly", "_rocm_sdk_libraries_nightly"}
+
+
+def test_xnack_variants_share_one_package(tree: Path) -> None:
+    put(tree, {
+        "blas_lib_gfx942:xnack+/artifact_manifest.txt": f"{BLAS}\n",
+        f"blas_lib_gfx942:xnack+/{BLAS}/lib/kernels_gfx942-xnack+.dat": "k",
+    })  # fmt: skip
+    device = next(w for w in make(tree) if "device" in w.name)
+    names = zipfile.ZipFile(device).namelist()
+    assert [n for n in names if n.endswith(".dat")] == [
+        "_rocm_sdk_libraries/lib/kernels_gfx942-xnack+.dat", "_rocm_sdk_libraries/lib/kernels_gfx942.dat",
+    ]  # fmt: skip
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    def change(tree: Path) -> None:
+        (tree / name).unlink()
+
+    return change
+
+
+def write(**files: str) -> Callable[[Path], None]:
+    return lambda tree: put(tree, {name.replace("__", "/"): text for name, text in files.items()})
+
+
+def text(name: str, content: str) -> Callable[[Path], None]:
+    return lambda tree: put(tree, {name: content})
+
+
+def link(name: str, target: str) -> Callable[[Path], None]:
+    def change(tree: Path) -> None:
+        (tree / name).symlink_to(target)
+
+    return change
+
+
+def drop(folder: str) -> Callable[[Path], None]:
+    return lambda tree: (tree / folder).rename(tree.parent / "dropped") and None
+
+
+WRONG: list[tuple[Callable[[Path], None], str]] = [
+    (drop("base_lib_generic"), "has no base_lib_generic with share/therock/therock_manifest.json"),
+    (drop("core-hip_lib_generic"), "has nothing for rocm-sdk-core"),
+    (drop("blas_lib_generic"), "has nothing for rocm-sdk-libraries"),
+    (drop("core-hip_dev_generic"), "has nothing for rocm-sdk-devel"),
+    (drop("blas_lib_gfx942"), "no artifacts for gfx942; there are some for no target"),
+    (remove("core-hip_lib_generic/hip/stage/bin/hipcc"), "the artifacts hold none of ROCm's programs"),
+    (remove("blas_lib_gfx942/artifact_manifest.txt"), "blas_lib_gfx942 has no artifact_manifest.txt"),
+    (remove(f"blas_lib_gfx942/{BLAS}/lib/kernels_gfx942.dat"), "the artifacts for gfx942 are empty"),
+    (text("blas_lib_generic/artifact_manifest.txt", "\n"), "artifact_manifest.txt is empty"),
+    (text("blas_lib_generic/artifact_manifest.txt", "ok\n../other\n"), "txt:2: '../other' leads out of the artifact"),
+    (text("blas_lib_generic/artifact_manifest.txt", "/etc\n"), "txt:1: '/etc' leads out of the artifact"),
+    (text("blas_lib_gfx94X-dcgpu/artifact_manifest.txt", "x\n"), "'gfx94X-dcgpu' is neither 'generic' nor a gfx"),
+    (text(f"{BASE}/therock_manifest.json", "{"), "therock_manifest.json is not JSON"),
+    (text(f"{BASE}/therock_manifest.json", "[]"), "therock_manifest.json is not a JSON object"),
+    (text(f"{BASE}/therock_manifest.json", "{}"), "therock_manifest.json says no rocm_package_version"),
+    (text(f"{BASE}/therock_manifest.json", '{"rocm_package_version": "x.y"}'), "'x.y' is not a version (PEP 440)"),
+    (text(f"{BASE}/therock_manifest.json", '{"flags": {"KPACK_SPLIT_ARTIFACTS": false}}'), "did not split device code"),
+    (text(f"{BASE}/dist_info.json", "{}"), "does not name its dist_amdgpu_targets"),
+    (text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx942;gfx1100"}'), "no artifacts for gfx1100;"),
+    (text(f"{BASE}/dist_info.json", '{"dist_amdgpu_targets": "gfx90a"}'), "no artifacts for gfx90a; there are some for gfx942"),
+    (link("core-hip_lib_generic/hip/stage/bin/cc", "/usr/bin/cc"), "core-hip_lib_generic: the link bin/cc leads out"),
+    (link("core-hip_lib_generic/hip/stage/bin/up", "../../x"), "the link bin/up leads out of the ROCm tree, to ../../x"),
+    (text("core-hip_dev_generic/hip/stage/bin/hipcc", "other"), "hold different files for bin/hipcc"),
+    (link("core-hip_dev_generic/hip/stage/bin", "include"), "has bin/hipcc, but in core-hip_dev_generic bin is a link"),
+    (text(f"blas_lib_gfx942/{BLAS}/share/notice", "mine"), "holds share/notice, which rocm-sdk-libraries has otherwise"),
+    (text(f"{BASE}/python_requirements.txt", "# fine\nfine==1\nnot a requirement\n"), "txt:3: 'not a requirement' is not a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_wrong_artifacts_write_nothing(tree: Path, change: Callable[[Path], None], message: str) -> None:
+    change(tree)
+    with pytest.raises(SdkError) as caught:
+        make(tree)
+    assert message in str(caught.value)
+    assert not (tree.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": "seven"}, "'seven' is not a version"),
+        ({"suffix": "-x"}, "--version-suffix '-x' becomes part of Python names"),
+        ({"platform_tag": "Linux x"}, "--platform-tag 'Linux x' is no platform tag"),
+        ({"targets": ("gfx1100",)}, "no artifacts for gfx1100"),
+    ],
+)
+def test_wrong_options(tree: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(RocmWheelsError) as caught:
+        make(tree, **options)
+    assert message in str(caught.value)
+
+
+def test_no_artifacts(tmp_path: Path) -> None:
+    with pytest.raises(SdkError, match="no artifact in"):
+        read_artifacts(tmp_path)
+    with pytest.raises(SdkError, match="is not a folder"):
+        read_artifacts(tmp_path / "x")
+
+
+def test_the_date_comes_from_the_environment(tree: Path) -> None:
+    request = PackageRequest(tree, tree.parent / "out")
+    wheel = build_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
+    assert zipfile.ZipFile(wheel).infolist()[0].date_time == (2023, 11, 14, 22, 13, 20)
+    with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH='yesterday' is not a number"):
+        build_packages(request, {"SOURCE_DATE_EPOCH": "yesterday"})
+
+
+def test_other_work_in_the_destination_is_left_alone(tree: Path) -> None:
+    put(tree.parent / "out" / "dist", {"rocm-6.4-py3-none-any.whl": "mine"})
+    with pytest.raises(SdkError, match=r"holds rocm-6\.4-py3-none-any\.whl, which this run does not make"):
+        make(tree)
+    assert os.listdir(tree.parent / "out" / "dist") == ["rocm-6.4-py3-none-any.whl"]  # noqa: PTH208
+    assert not list(tree.parent.glob("out/.packages-*"))
+
+
+def test_links_are_followed_in_the_merged_tree(tree: Path) -> None:
+    base = tree / "core-hip_lib_generic/hip/stage"
+    put(base, {"lib/llvm/bin/clang": "c"})
+    link("core-hip_lib_generic/hip/stage/llvm", "lib/llvm")(tree)
+    link("core-hip_dev_generic/hip/stage/tool", "llvm/bin/clang")(tree)
+    link("core-hip_lib_generic/hip/stage/loop", "loop")(tree)
+    merged = merge(read_artifacts(tree))
+    found = {path: resolve(merged, path) for path in ("tool", "llvm", "loop", "llvm/../bin/hipcc", "nothing")}
+    assert found == {
+        "tool": "lib/llvm/bin/clang", "llvm": None, "loop": None, "llvm/../bin/hipcc": None, "nothing": None,
+    }  # fmt: skip
+    chosen = runtime("_rocm_sdk_core", merged)
+    assert "tool" in chosen.files and not {"llvm", "loop"} & set(chosen.files)
+    assert devel_links(merged, [chosen])["llvm"] == "lib/llvm"
+    assert devel_links(merged, [chosen])["bin/hipcc"] == "../../_rocm_sdk_core/bin/hipcc"
+
+
+def test_requirements_of_artifacts(tree: Path) -> None:
+    text(f"{BASE}/python_requirements.txt", "# why\nb == 2 ; sys_platform == 'linux'\na>=1 # here\n\na>=1\n")(
+        tree
+    )
+    wanted = requirements(read_artifacts(tree))
+    assert wanted == ("a>=1", 'b==2; sys_platform == "linux"')
+    core = next(w for w in make(tree) if "core" in w.name)
+    with zipfile.ZipFile(core) as archive:
+        assert (
+            "Requires-Dist: a>=1\nRequires-Dist: b==2; sys"
+            in archive.read("rocm_sdk_core-7.1.0.dist-info/METADATA").decode()
+        )
+        assert not [name for name in archive.namelist() if "python_requirements" in name]
+
+
+def test_targets_in_order_of_their_numbers() -> None:
+    assert sort_targets(["gfx1201", "gfx942", "gfx90a", "gfx1100"]) == (
+        "gfx90a",
+        "gfx942",
+        "gfx1100",
+        "gfx1201",
+    )
+
+
+LIB = Payload(Path("x"), True, Elf(program=False, soname=None, needed=(), search=()))
+
+
+@pytest.mark.parametrize(
+    ("needed", "search", "wanted"),
+    [
+        (("libc.so.6",), (), ()),
+        (("libhip.so",), (), ("$ORIGIN/../../_rocm_sdk_core/lib",)),
+        (("libhip.so", "libz.so"), ("/old",), ("/old", "$ORIGIN/../../_rocm_sdk_core/lib", "$ORIGIN/../../_rocm_sdk_core/lib/rocm_sysdeps/lib")),
+        (("libhip.so",), ("${ORIGIN}/../../_rocm_sdk_core/lib",), ()),
+        (("libblas.so",), ("$ORIGIN",), ()),
+        (("libblas.so",), (), ("$ORIGIN/.",)),
+    ],
+)  # fmt: skip
+def test_a_library_finds_its_siblings(
+    needed: tuple[str, ...], search: tuple[str, ...], wanted: tuple[str, ...]
+) -> None:
+    core = Runtime("_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB})
+    libraries = Runtime("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
+    elf = Elf(program=False, soname="x", needed=needed, search=search)
+    assert search_path("_rocm_sdk_libraries", "lib/libx.so", elf, library_homes(core, libraries)) == wanted
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\3\0\x3e\0"]))
+def test_no_file_breaks_the_elf_reader(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, start: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"elf-{os.getpid()}"
+    path.write_bytes(start + data)
+    assert read_elf(path) is None or start
+
+
+def test_a_wheel_is_written_whole_or_not(tmp_path: Path) -> None:
+    plan = WheelPlan("a-b.c", "1.0", "s", "py3-none-any", {"x": Member(tmp_path / "missing")})
+    with pytest.raises(SdkError, match=r"a_b_c-1\.0-py3-none-any\.whl cannot be written"):
+        write_wheel(plan, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_publishing_replaces_in_one_rename(tmp_path: Path, killed: bool) -> None:
+    put(tmp_path, {"dist/a": "old", "fresh/a": "new"})
+    if killed:
+        (tmp_path / "dist").rename(tmp_path / ".dist.old")
+    assert publish(tmp_path / "fresh", tmp_path / "dist") is True
+    assert (tmp_path / "dist" / "a").read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["dist"]
+    put(tmp_path, {"fresh/a": "new"})
+    assert publish(tmp_path / "fresh", tmp_path / "dist") is False
