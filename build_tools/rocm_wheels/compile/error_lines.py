@@ -77,6 +77,7 @@ ERRORS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 
 # Lines of programs that report what another one did: they count when nothing above is found.
 ECHOES: tuple[re.Pattern[str], ...] = (
+    _verbose(r"^(?!ninja|error)[\w.+/-]+:\ (?:fatal\ )?error:\s(?P<message>.+)$"),  # some other tool
     _verbose(r"^ninja:\ (?:error|fatal):\s(?P<message>.+)$"),
     _verbose(r"^(?P<message>(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit)(?::\ .+)?)$"),
     _verbose(r"^error:\s(?P<message>.+)$"),

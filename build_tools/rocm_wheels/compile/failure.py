@@ -18,7 +18,11 @@ from rocm_wheels.process import environment_changes, shell_line
 
 _LOOK_AHEAD = 400  # lines between an error and clang's "when compiling for gfx…"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_FOR_TARGET = re.compile(r"generated when compiling for (?P<target>gfx[0-9a-f]+(?::[a-z]+[+-])*|host)")
+# what clang says after the errors of one pass; what lld says of the object of one pass
+_FOR_TARGET = re.compile(
+    r"generated when compiling for (?P<pass>gfx[0-9a-f]+(?::[a-z]+[+-])*|host)"
+    r"|referenced by \S+-(?P<object>gfx[0-9a-f]+(?:-[a-z]+[+-])*)-[0-9a-f]{6}\.o"
+)
 _IN_MESSAGE = re.compile(r"\b(?P<target>gfx[0-9]+[0-9a-f]{2}(?::[a-z]+[+-])*)(?![0-9a-z-])")
 _ARCHES = re.compile(r"(?:--offload-arch=|--amdgpu-target=|-mcpu=|-target-cpu )(?P<targets>gfx[^\s\"']+)")
 _NEW_COMMAND = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |building ')")
@@ -106,7 +110,8 @@ def _weak(text: Sequence[str]) -> BuildFailure | None:
     for pattern in ECHOES:
         for line in text:
             if match := pattern.match(line):
-                return BuildFailure("build", match["message"].strip())
+                found = BuildFailure("build", match["message"].strip())
+                return replace(found, target=_target(found, (), ()))
     return None
 
 
@@ -119,7 +124,7 @@ def _target(found: BuildFailure, following: Sequence[str], arches: tuple[str, ..
     """Find the target: clang names it after the errors, or the message does, or there is only one."""
     for line in following:
         if match := _FOR_TARGET.search(line):
-            return match["target"]
+            return match["pass"] or match["object"]
         if _NEW_COMMAND.match(line):
             break
     if match := _IN_MESSAGE.search(found.message):

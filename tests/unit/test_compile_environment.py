@@ -1,0 +1,381 @@
+"""The environment of a build, as whole dictionaries: project by platform by option."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
+from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.hooks.pytorch import windows_libraries
+from rocm_wheels.compile.hooks.triton import triton_build_environment
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.sdk_tree import SdkTree, look_at_sdk, sdk_warnings
+from rocm_wheels.errors import BuildError, DataError, RocmWheelsError, SdkError, UsageError
+from rocm_wheels.model.project import Platform, load_project
+
+ROOT = Path("/sdk")
+BARE = SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")
+FULL = replace(
+    BARE,
+    sysdeps=ROOT / "lib/rocm_sysdeps",
+    bitcode=ROOT / "lib/llvm/amdgcn/bitcode",
+    host_math=ROOT / "lib/host-math",
+    roctracer=ROOT / "include/roctracer",
+)
+QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
+VERSION = "2.9.0+rocm7.1.0"
+BASE = {"PATH": "/bin", "HOME": "/home/me"}
+
+COMMON = {
+    "HOME": "/home/me",
+    "PYTHONUTF8": "1",
+    "PYTHONHASHSEED": "0",
+    "CMAKE_PREFIX_PATH": "/sdk/lib/cmake",
+    "ROCM_HOME": "/sdk",
+    "ROCM_PATH": "/sdk",
+    "PYTORCH_ROCM_ARCH": "gfx942;gfx1100",
+    "USE_GLOO": "ON",
+    "HIP_DEVICE_LIB_PATH": "/sdk/lib/llvm/amdgcn/bitcode",
+    "BLAS": "OpenBLAS",
+    "OpenBLAS_HOME": "/sdk/lib/host-math",
+    "OpenBLAS_LIB_NAME": "rocm-openblas",
+}
+ON_LINUX = {"PATH": "/sdk/bin:/bin", "USE_KINETO": "ON", "CXXFLAGS": QUIET, "CPPFLAGS": QUIET}
+ON_WINDOWS = {
+    "PATH": "/sdk/bin;/bin",
+    "USE_KINETO": "OFF",
+    "HIP_CLANG_PATH": "/sdk/lib/llvm/bin",
+    "CC": "/sdk/lib/llvm/bin/clang-cl.exe",
+    "CXX": "/sdk/lib/llvm/bin/clang-cl.exe",
+}
+TORCH = {
+    "USE_ROCM": "ON",
+    "USE_CUDA": "OFF",
+    "USE_MPI": "OFF",
+    "USE_NUMA": "OFF",
+    "PYTORCH_BUILD_VERSION": VERSION,
+    "PYTORCH_BUILD_NUMBER": "1",
+    "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0|triton==3.7.0",
+    "USE_FLASH_ATTENTION": "ON",
+    "USE_MEM_EFF_ATTENTION": "ON",
+}
+AUDIO = {
+    "BUILD_VERSION": VERSION,
+    "BUILD_NUMBER": "1",
+    "USE_ROCM": "1",
+    "USE_CUDA": "0",
+    "USE_FFMPEG": "1",
+    "USE_OPENMP": "1",
+    "BUILD_SOX": "0",
+}
+VISION = {
+    "BUILD_VERSION": VERSION,
+    "VERSION_NAME": VERSION,
+    "BUILD_NUMBER": "1",
+    "FORCE_CUDA": "1",
+    "TORCHVISION_USE_NVJPEG": "0",
+    "TORCHVISION_USE_VIDEO_CODEC": "0",
+}
+TRITON = {
+    "TRITON_WHEEL_VERSION_SUFFIX": "+rocm7.1.0",
+    "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE",
+}
+SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
+
+
+def request(name: str, platform: Platform = "linux", **more: Any) -> BuildRequest:
+    values: dict[str, Any] = {
+        "project": load_project(name),
+        "source": Path("/src") / name,
+        "platform": platform,
+        "sdk": FULL,
+        "targets": ("gfx942", "gfx1100"),
+        "version": None if name == "triton" else VERSION,
+        "suffix": "+rocm7.1.0",
+    }
+    if name == "pytorch":
+        values |= {"flash_attention": True, "triton_requirement": "triton==3.7.0"}
+    return BuildRequest(**(values | more))
+
+
+GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [
+    (
+        "pytorch",
+        "linux",
+        {
+            **COMMON,
+            **ON_LINUX,
+            **TORCH,
+            "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include -I/sdk/include/roctracer {QUIET}",
+            "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
+            "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
+            "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
+        },
+    ),
+    ("pytorch", "windows", {**COMMON, **ON_WINDOWS, **TORCH, **SDK_ONLY, "BUILD_TEST": "0"}),
+    ("pytorch_audio", "linux", {**COMMON, **ON_LINUX, **AUDIO}),
+    ("pytorch_audio", "windows", {**COMMON, **ON_WINDOWS, **AUDIO, **SDK_ONLY}),
+    ("pytorch_vision", "linux", {**COMMON, **ON_LINUX, **VISION}),
+    ("pytorch_vision", "windows", {**COMMON, **ON_WINDOWS, **VISION, **SDK_ONLY}),
+    ("apex", "linux", {**COMMON, **ON_LINUX, "BUILD_VERSION": VERSION, "BUILD_NUMBER": "1"}),
+    ("triton", "linux", {**COMMON, **ON_LINUX, **TRITON}),
+    (
+        "triton",
+        "windows",
+        {
+            **COMMON,
+            **ON_WINDOWS,
+            **TRITON,
+            "TRITON_BUILD_PROTON": "OFF",
+            "TRITON_WHEEL_NAME": "triton",
+            "LLVM_SYSPATH": "/llvm",
+            "LLVM_BUILD_DIR": "/llvm",
+            "LLVM_INCLUDE_DIRS": "/llvm/include",
+            "LLVM_LIBRARY_DIR": "/llvm/lib",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "platform", "expected"), GOLDEN, ids=[f"{n}-{p}" for n, p, _ in GOLDEN])
+def test_the_whole_environment(name: str, platform: Platform, expected: dict[str, str]) -> None:
+    base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
+    before = dict(base)
+    assert build_environment(request(name, platform), base) == expected
+    assert base == before
+
+
+OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
+    (
+        "pytorch",
+        "linux",
+        {"flash_attention": False, "triton_requirement": None},
+        {},
+        {
+            "USE_FLASH_ATTENTION": "OFF",
+            "USE_MEM_EFF_ATTENTION": "OFF",
+            "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0",
+        },
+    ),
+    (
+        "pytorch",
+        "linux",
+        {"sdk": replace(FULL, version="7.1.0+miniature", roctracer=None, bitcode=None, host_math=None)},
+        {"HIP_DEVICE_LIB_PATH": "/mine"},
+        {
+            "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0+miniature|triton==3.7.0",
+            "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {QUIET}",
+            "HIP_DEVICE_LIB_PATH": "/mine",
+            "BLAS": None,
+        },
+    ),
+    ("pytorch", "linux", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
+    ("pytorch", "linux", {"commit_epoch": 1700000000}, {}, {"SOURCE_DATE_EPOCH": "1700000000"}),
+    (
+        "pytorch",
+        "linux",
+        {"commit_epoch": 1700000000},
+        {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
+        {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
+    ),
+    ("pytorch_audio", "linux", {"sdk": BARE}, {}, {"BLAS": None, "HIP_DEVICE_LIB_PATH": None}),
+    (
+        "pytorch_audio",
+        "linux",
+        {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
+        {},
+        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": None},
+    ),
+    (
+        "pytorch",
+        "windows",
+        {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
+        {},
+        {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded"},
+    ),
+    (
+        "pytorch",
+        "linux",
+        {"cache": CompilerCache("sccache", Path("/bin/sccache"))},
+        {},
+        {
+            "CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache",
+            "HIP_CLANG_LAUNCHER": "/bin/sccache",
+            "CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": None,
+        },
+    ),
+    (
+        "pytorch",
+        "linux",
+        {"cache": CompilerCache("sccache", Path("/bin/sccache"), wrap_device=False)},
+        {},
+        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": None},
+    ),
+    (
+        "triton",
+        "linux",
+        {"triton_environment": {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234", "TRITON_WHEEL_NAME": "triton"}},
+        {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
+        {
+            "TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0",
+            "TRITON_WHEEL_NAME": "triton",
+            "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE -DX=1",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "platform", "more", "base", "expected"), OPTIONS)
+def test_options_change_only_what_they_say(
+    name: str,
+    platform: Platform,
+    more: dict[str, Any],
+    base: dict[str, str],
+    expected: dict[str, str | None],
+) -> None:
+    env = build_environment(request(name, platform, **more), BASE | base)
+    assert {key: env.get(key) for key in expected} == expected
+
+
+def test_what_the_user_has_set_is_kept() -> None:
+    mine = {
+        "CXXFLAGS": "-march=native",
+        "CPPFLAGS": "-DX",
+        "CFLAGS": "-O1",
+        "LDFLAGS": "-Wl,-O1",
+        "LD_LIBRARY_PATH": "/my/lib:/other",
+        "PKG_CONFIG_PATH": "/my/pc",
+        "CMAKE_PREFIX_PATH": "/my/cmake",
+        "PATH": "/my/bin:/sdk/bin:/bin",
+    }
+    env = build_environment(request("pytorch"), mine)
+    assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
+    assert env["CPPFLAGS"] == f"{QUIET} -DX"
+    assert env["CFLAGS"] == "-O1"
+    assert env["LDFLAGS"] == "-L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
+    assert env["LD_LIBRARY_PATH"] == "/sdk/lib/rocm_sysdeps/lib:/my/lib:/other"
+    assert env["PKG_CONFIG_PATH"] == "/sdk/lib/rocm_sysdeps/lib/pkgconfig:/my/pc"
+    assert env["CMAKE_PREFIX_PATH"] == "/sdk/lib/cmake:/my/cmake"
+    assert env["PATH"] == "/sdk/bin:/my/bin:/bin"
+
+
+_FLAGS = st.dictionaries(
+    st.sampled_from(
+        ["CXXFLAGS", "CFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "MAX_JOBS"]
+    ),
+    st.text(alphabet="abc-/=: ", max_size=12),
+)
+
+
+@given(_FLAGS, st.sampled_from(["pytorch", "pytorch_audio", "apex", "triton"]))
+def test_no_project_sees_what_another_was_given(mine: dict[str, str], name: str) -> None:
+    base = BASE | mine
+    first = build_environment(request("pytorch_vision"), base)
+    build_environment(request(name), base)
+    assert build_environment(request("pytorch_vision"), base) == first
+    assert base == BASE | mine
+    torch_only = {"USE_FLASH_ATTENTION", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "TRITON_APPEND_CMAKE_ARGS"}
+    assert not torch_only & set(first)
+
+
+def test_relative_sources_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert request("pytorch", source=Path("torch")).source == tmp_path / "torch"
+
+
+def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
+    for part in ("bin", "lib/cmake", "lib/rocm_sysdeps", "include/roctracer"):
+        (tmp_path / part).mkdir(parents=True)
+    sdk = look_at_sdk(version="7.1", root=tmp_path, cmake=tmp_path / "lib/cmake", bin=tmp_path / "bin")
+    assert sdk.sysdeps == tmp_path / "lib/rocm_sysdeps"
+    assert sdk.bitcode is None and sdk.host_math is None
+    assert [line.split(":")[0] for line in sdk_warnings(sdk)] == [
+        "the ROCm SDK has no lib/llvm/amdgcn/bitcode",
+        "the ROCm SDK has no lib/host-math",
+    ]
+    with pytest.raises(SdkError, match="its cmake folder is /nowhere, which does not exist"):
+        look_at_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
+
+
+def test_sccache_comes_with_a_caution() -> None:
+    assert "stale device code" in (CompilerCache("sccache", Path("s")).caution or "")
+    assert CompilerCache("sccache", Path("s"), wrap_device=False).caution is None
+    assert CompilerCache("ccache", Path("c")).caution is None
+
+
+def _no_sysdeps() -> None:
+    build_environment(request("pytorch", sdk=BARE), BASE)
+
+
+def _undecided() -> None:
+    build_environment(request("pytorch", flash_attention=None), BASE)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (_no_sysdeps, SdkError, "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
+        (_undecided, UsageError, "flash attention must be decided"),
+        (
+            lambda: build_environment(request("triton", "windows"), BASE),
+            UsageError,
+            "LLVM_SYSPATH is not set",
+        ),
+        (lambda: request("apex", "windows"), UsageError, "apex is not built on windows"),
+        (lambda: request("apex", targets=()), UsageError, "no GPU target to compile for"),
+        (
+            lambda: request("apex", build_number="one"),
+            UsageError,
+            "--pytorch-build-number one is not a number",
+        ),
+        (lambda: request("apex", build_number="0"), UsageError, "--pytorch-build-number 0"),
+        (
+            lambda: request("pytorch", triton_requirement="triton==3|x==1"),
+            UsageError,
+            "is not a requirement",
+        ),
+        (lambda: find_compiler_cache("ccache", {"PATH": ""}), UsageError, "there is no ccache on PATH"),
+        (lambda: find_compiler_cache("sccache", {}), UsageError, "--use-sccache was given"),
+        (lambda: request("apex").folder, BuildError, "apex: no pyproject.toml or setup.py in /src/apex"),
+        (lambda: request("triton").folder, BuildError, "no setup.py in /src/triton or /src/triton/python"),
+        (lambda: windows_libraries({}), BuildError, "VCToolsRedistDir is not set"),
+        (lambda: windows_libraries({"VCToolsRedistDir": "/nowhere"}), BuildError, "no libomp140.x86_64.dll"),
+    ],
+)
+def test_wrong_input(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error) as fault:
+        call()
+    assert message in str(fault.value)
+
+
+def test_windows_libraries_are_found(tmp_path: Path) -> None:
+    omp = tmp_path / "x64" / "OpenMP" / "libomp140.x86_64.dll"
+    uv = tmp_path / "uv" / "bin" / "uv.dll"
+    env = {"VCToolsRedistDir": str(tmp_path)}
+    for file in (omp, uv):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"MZ")
+    assert windows_libraries(env) == (omp,)
+    assert windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
+    uv.unlink()
+    with pytest.raises(BuildError, match="there is no"):
+        windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
+
+
+def test_variables_of_tritons_checkout(tmp_path: Path) -> None:
+    assert triton_build_environment(tmp_path) == {}
+    file = tmp_path / "build_env.json"
+    file.write_text('{"TRITON_WHEEL_VERSION_SUFFIX": ""}')
+    assert triton_build_environment(tmp_path) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
+    for wrong in ("[]", '{"A": 1}'):
+        file.write_text(wrong)
+        with pytest.raises(DataError, match="one object of strings"):
+            triton_build_environment(tmp_path)
+    file.write_text("{")
+    with pytest.raises(DataError, match="cannot read"):
+        triton_build_environment(tmp_path)

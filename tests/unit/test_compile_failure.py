@@ -1,0 +1,172 @@
+"""The first error of a build, read from logs of real compilers (tests/data/build_logs)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rocm_wheels.compile.failure import BuildFailure, explain_failure, first_failure, repeat_command
+
+LOGS = Path(__file__).parent.parent / "data" / "build_logs"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "ninja_hip_one_target",
+            BuildFailure("compile", "use of undeclared identifier 'undeclared_here'", "k.hip", 4, "gfx1100"),
+        ),
+        (
+            "clang_hip_host",
+            BuildFailure("compile", "Can't find declaration for hipLaunchKernel", "h.hip", 2, "host"),
+        ),
+        (
+            "lld_undefined_device_symbol",
+            BuildFailure("link", "undefined hidden symbol: not_there", target="gfx1100"),
+        ),
+        (
+            "clang_unknown_target",
+            BuildFailure("build", "unsupported HIP gpu architecture: gfx9999", target="gfx9999"),
+        ),
+        (
+            "setuptools_gcc_missing_header",
+            BuildFailure("compile", "nothere.h: No such file or directory", "a.cpp", 1),
+        ),
+        (
+            "cmake_missing_package",
+            BuildFailure(
+                "configure",
+                'Could not find a package configuration file provided by "hip" with any of the'
+                " following names:",
+                "CMakeLists.txt",
+                3,
+            ),
+        ),
+        ("ld_undefined_reference", BuildFailure("link", "undefined reference to `f()'", "m.cpp")),
+        ("ld_missing_library", BuildFailure("link", "cannot find -lnosuch: No such file or directory")),
+        ("gcc_out_of_memory", BuildFailure("memory", "virtual memory exhausted: Cannot allocate memory")),
+        (
+            "gcc_disk_full",
+            BuildFailure(
+                "disk",
+                "/tmp/ccc9YTQC.s: Fatal error: can't fill 256 bytes in section .rodata of x.o:"
+                " 'No space left on device'",
+            ),
+        ),
+    ],
+)
+def test_real_logs(log: str, expected: BuildFailure) -> None:
+    lines = (LOGS / f"{log}.log").read_text().splitlines()
+    assert first_failure(lines) == expected
+    noise = ["-- Looking for error.h - found", "x.cpp:3:4: warning: unused", "0 errors generated."] * 50
+    assert first_failure([*noise, *lines, *noise]) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "place", "message"),
+    [
+        (r"C:\src\a.cpp(12): error C2065: 'x': no", "compile", (r"C:\src\a.cpp", 12), "C2065: 'x': no"),
+        (r"a.cpp(12,5): error: no member", "compile", ("a.cpp", 12), "no member"),
+        (r"a.cpp(1): fatal error C1083: No 'x.h'", "compile", ("a.cpp", 1), "C1083: No 'x.h'"),
+        ("a.cpp:7: error: old style", "compile", ("a.cpp", 7), "old style"),
+        ("\x1b[1ma.cpp:1:2: \x1b[31merror: \x1b[0mcoloured", "compile", ("a.cpp", 1), "coloured"),
+        ("clang++: error: no such file: 'x'", "compile", None, "no such file: 'x'"),
+        ("k.obj : error LNK2019: unresolved f", "link", ("k.obj", None), "LNK2019: unresolved f"),
+        ("LINK : fatal error LNK1104: no 'x.lib'", "link", ("LINK", None), "LNK1104: no 'x.lib'"),
+        ("lld-link: error: undefined symbol: f", "link", None, "undefined symbol: f"),
+        (
+            "/usr/bin/ld: a.o:(.text+0x5): undefined reference to `f'",
+            "link",
+            ("a.o", None),
+            "undefined reference to `f'",
+        ),
+        ("c++: fatal error: Killed signal terminated program cc1plus", "memory", None, "Killed signal"),
+        ("clang++: error: unable to execute command: Killed", "memory", None, "execute command: Killed"),
+        ("CMake Error: Could not find CMAKE_ROOT !!!", "configure", None, "Could not find CMAKE_ROOT !!!"),
+        (
+            "ModuleNotFoundError: No module named 'x'",
+            "build",
+            None,
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+        ("ninja: error: loading 'build.ninja': No", "build", None, "loading 'build.ninja': No"),
+        ("ERROR Missing dependencies: ninja", "build", None, "Missing dependencies: ninja"),
+        ("make: *** [Makefile:2: a.o] Error 1", "build", None, "[Makefile:2: a.o] Error 1"),
+    ],
+)
+def test_lines_of_other_tools(
+    line: str, kind: str, place: tuple[str, int | None] | None, message: str
+) -> None:
+    found = first_failure(["ninja: build stopped: subcommand failed.", line])
+    assert found is not None
+    assert (found.kind, found.file, found.line) == (kind, *(place or (None, None)))
+    assert message in found.message
+
+
+def test_the_cause_comes_before_those_who_report_it() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        "RuntimeError: Error compiling objects for extension",
+        "error: command '/usr/bin/g++' failed",
+        "a.cu:3:1: error: the real one",
+    ]
+    found = first_failure(lines)
+    assert found is not None and found.message == "the real one"
+
+
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        ("hipcc --offload-arch=gfx942 -c a.hip", "gfx942"),
+        ("hipcc --offload-arch=gfx942 --offload-arch=gfx1100 -c a.hip", None),
+        ("hipcc --offload-arch=gfx942,gfx1100 -c a.hip", None),
+        ("clang -cc1 -target-cpu gfx90a:xnack+ a.hip", "gfx90a:xnack+"),
+        ("g++ -c a.hip", None),
+    ],
+)
+def test_the_target_comes_from_the_command_when_it_names_one(command: str, target: str | None) -> None:
+    found = first_failure(
+        ["[1/2] x", "hipcc --offload-arch=gfx1201 -c z.hip", f"[2/2] {command}", "a.hip:1:1: error: no"]
+    )
+    assert found is not None
+    assert found.target == target
+
+
+def test_the_next_files_errors_are_not_this_files() -> None:
+    lines = [
+        "a.hip:1:1: error: first",
+        "FAILED: b.o",
+        "b.hip:1:1: error: x",
+        "1 error generated when compiling for gfx942.",
+    ]
+    found = first_failure(lines)
+    assert found is not None and found.target is None
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=80), max_size=20))
+def test_any_log_can_be_read(lines: list[str]) -> None:
+    first_failure(lines)
+
+
+def test_a_log_without_errors_has_no_failure() -> None:
+    assert first_failure(["-- Performing Test X - Failed", "warning: something", "0 error(s)"]) is None
+
+
+def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
+    base = {"PATH": "/bin", "TOKEN": "t", "OLD": "1"}
+    env = {"PATH": "/sdk/bin:/bin", "TOKEN": "t", "CXXFLAGS": "-O1 -g"}
+    command = repeat_command(["python", "setup.py"], cwd=Path("/src dir"), base=base, env=env)
+    assert command == "cd '/src dir' && env -u OLD CXXFLAGS='-O1 -g' PATH=/sdk/bin:/bin python setup.py"
+    failure = BuildFailure("compile", "no", "a.hip", 3, "gfx942")
+    text = explain_failure("building torch failed", failure, log=tmp_path / "x.log", command=command)
+    assert text.splitlines() == [
+        "building torch failed",
+        "  first error: a.hip:3: no (compiled for gfx942)",
+        f"  log: {os.fspath(tmp_path / 'x.log')}",
+        f"  repeat: {command}",
+    ]
+    assert "none was recognised" in explain_failure("x", None, log=tmp_path, command="y")

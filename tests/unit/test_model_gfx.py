@@ -1,0 +1,116 @@
+"""GPU targets, families, and which of them a build gets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.gfx import (
+    base_target,
+    choose_targets,
+    families_of,
+    gfx_families,
+    gfx_targets,
+    parse_targets,
+)
+
+NAMES = sorted(gfx_targets())
+
+
+def test_the_table_is_the_one_of_the_sdk() -> None:
+    assert len(NAMES) == 28
+    families = gfx_families()
+    assert families["gfx110X-all"] == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+    assert families["gfx94X-dcgpu"] == ("gfx942",)
+    assert families["gfx1100"] == ("gfx1100",)
+    assert sum(len(families[kind]) for kind in ("dgpu-all", "igpu-all", "dcgpu-all")) == 28
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("gfx942,gfx1100", ("gfx942", "gfx1100")),
+        ("gfx1100;gfx942", ("gfx1100", "gfx942")),
+        (" gfx942 ; ,gfx942\n", ("gfx942",)),
+        ("gfx120X-all,gfx1200", ("gfx1200", "gfx1201")),
+        ("gfx942:xnack+,gfx942:xnack-", ("gfx942:xnack+", "gfx942:xnack-")),
+        ("gfx90a:sramecc+:xnack-", ("gfx90a:sramecc+:xnack-",)),
+    ],
+)
+def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
+    assert parse_targets(text) == targets
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no GPU target"),
+        (" ;, ", "names no GPU target"),
+        ("gfx94", "gfx94 is no GPU target or family; did you mean gfx942?"),
+        ("gfx110x-all", "gfx110x-all is no GPU target or family; did you mean gfx110X-all?"),
+        ("GFX942", "GFX942 is no GPU target"),
+        ("gfx11-generic", "gfx11-generic is no GPU target"),
+        ("gfx942:xnack", "gfx942:xnack has an unknown feature"),
+        ("gfx942:sram+", "gfx942:sram+ has an unknown feature"),
+        ("gfx110X-all:xnack+", "is no GPU target or family"),
+        ("gfx942,gfx942:xnack+", "gfx942 and gfx942:xnack+ cannot be compiled together"),
+        ("gfx942:xnack+:xnack-", "gives a feature twice"),
+        ("gfx942\0gfx1100", "is no GPU target"),
+    ],
+)
+def test_wrong_lists_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as fault:
+        parse_targets(text)
+    assert message in str(fault.value)
+    assert "--pytorch-rocm-arch" in str(fault.value)
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=1), st.sampled_from([",", ";", " ", ", ", ";;"]))
+def test_any_list_of_targets_is_kept_in_order_once_each(names: list[str], separator: str) -> None:
+    targets = parse_targets(separator.join(names))
+    assert targets == tuple(dict.fromkeys(names))
+    assert parse_targets(";".join(targets)) == targets
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
+    try:
+        targets = parse_targets(text)
+    except UsageError as fault:
+        assert fault.tip
+    else:
+        assert all(base_target(target) in gfx_targets() for target in targets)
+
+
+def test_families_hold_every_target() -> None:
+    assert families_of(["gfx1100", "gfx1103"]) == ("gfx110X-all",)
+    assert families_of(["gfx1100", "gfx1101"]) == ("gfx110X-dgpu", "gfx110X-all")
+    assert families_of(["gfx942:xnack+"])[0] == "gfx942"
+    assert families_of(["gfx942", "gfx950"]) == ()  # both dcgpu-all, which is a kind and no family
+    assert families_of([]) == ()
+
+
+def test_the_option_comes_before_the_variable_before_the_sdk() -> None:
+    assert choose_targets("gfx942", "gfx1100", ["gfx1201"]).targets == ("gfx942",)
+    assert choose_targets(None, "gfx1100", ["gfx1201"]).source == "PYTORCH_ROCM_ARCH"
+    chosen = choose_targets(None, None, ["gfx1100", "gfx1101", "gfx1102", "gfx1103"])
+    assert chosen.source == "the ROCm SDK (family gfx110X-all)"
+    assert choose_targets(None, "", ["gfx1201"]).targets == ("gfx1201",)
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "sdk", "message"),
+    [
+        (None, None, ["gfx942", "gfx1100"], "serves several GPU families: gfx942, gfx1100"),
+        (None, None, [], "no GPU target is named"),
+        (None, "gfx94", [], "PYTORCH_ROCM_ARCH: gfx94 is no GPU target"),
+        (None, None, ["gfx0000"], "the ROCm SDK: gfx0000 is no GPU target"),
+        ("", "gfx942", ["gfx942"], "--pytorch-rocm-arch names no GPU target"),
+    ],
+)
+def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as fault:
+        choose_targets(option, variable, sdk)
+    assert message in str(fault.value)
+    assert "--pytorch-rocm-arch" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)

@@ -1,0 +1,206 @@
+"""Version rules: suffixes, dev builds, what torch requires, release lines, flash attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.version import Version
+from rocm_wheels.errors import DataError, RocmWheelsError, SdkError, SourceError, UsageError
+from rocm_wheels.model.flash_attention import aotriton_release, supported, use_flash_attention
+from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.model.lines import line_of
+from rocm_wheels.model.project import load_project
+from rocm_wheels.model.versions import (
+    base_version,
+    check_requirement,
+    local_part,
+    project_version,
+    rocm_requirement,
+    version_suffix,
+    wheel_version,
+)
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("rocm", "suffix", "whole"),
+    [
+        ("7.10.0", "+rocm7.10.0", "2.9.0+rocm7.10.0"),
+        ("7.10.0rc1", "+rocm7.10.0rc1", "2.9.0+rocm7.10.0rc1"),
+        ("7.10.0a20251124", "+rocm7.10.0a20251124", "2.9.0+rocm7.10.0a20251124"),
+        (
+            "10.1.0a20260811+bkc.20260813",
+            "+rocm10.1.0a20260811-bkc.20260813",
+            "2.9.0+rocm10.1.0a20260811.bkc.20260813",
+        ),
+        ("7.10.0.dev0+efed3c", "+devrocm7.10.0.dev0-efed3c", "2.9.0+devrocm7.10.0.dev0.efed3c"),
+        ("7.1.0+miniature", "+rocm7.1.0-miniature", "2.9.0+rocm7.1.0.miniature"),
+    ],
+)
+def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole: str) -> None:
+    assert version_suffix(rocm) == suffix
+    assert wheel_version("2.9.0", suffix) == whole
+    assert local_part(suffix) == whole.split("+")[1]
+    requirement = Requirement(rocm_requirement(rocm))
+    assert requirement.extras == {"libraries"}
+    assert requirement.specifier.contains(rocm, prereleases=True)
+    assert not requirement.specifier.contains("7.9.9", prereleases=True)
+
+
+def test_dev_builds_carry_their_commit() -> None:
+    def dev(**more: object) -> str:
+        return wheel_version("2.9.0a0", "+devrocm7.10.0.dev0-ab", release_type="dev", **more)  # type: ignore[arg-type]
+
+    assert dev(commit=COMMIT) == "2.9.0a0+git01234567.devrocm7.10.0.dev0.ab"
+    assert dev(git_tag=False) == "2.9.0a0+devrocm7.10.0.dev0.ab"
+    assert wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
+    assert wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
+    with pytest.raises(SourceError, match="carries its commit"):
+        dev(commit=None)
+    with pytest.raises(SourceError, match="found 'fatal: not a git"):
+        dev(commit="fatal: not a git repository")
+
+
+def test_projects_follow_their_recipes(tmp_path: Path) -> None:
+    (tmp_path / "version.txt").write_text("1.2.0a0\n")
+
+    def version(name: str) -> str | None:
+        return project_version(load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT)
+
+    assert version("pytorch") == "1.2.0a0+git01234567.rocm7.1"
+    assert version("apex") == "1.2.0a0+rocm7.1"
+    assert version("triton") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read the version"),
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"two.nine", "'two.nine' is not a version"),
+        (b"2.9.0\n2.9.1", "is not a version"),
+        (b"2.9.0+git123", "has a local part"),
+        (b"\xff\xfe2", "cannot read the version"),
+    ],
+)
+def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "version.txt").write_bytes(content)
+    with pytest.raises(DataError) as fault:
+        base_version(tmp_path)
+    assert message in str(fault.value)
+    assert str(tmp_path / "version.txt") in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: version_suffix(""), SdkError, "the version of the ROCm SDK: '' is not a version"),
+        (lambda: version_suffix("WARNING: pip"), SdkError, "is not a version"),
+        (lambda: version_suffix("7.1", "+a+b"), UsageError, "--version-suffix +a+b"),
+        (lambda: version_suffix("7.1", "rocm 7"), UsageError, "--version-suffix rocm 7"),
+        (lambda: wheel_version("2.9.0", "+", release_type="nightly"), UsageError, "is not a version"),
+        (lambda: wheel_version("2.9.0", "", release_type="weekly"), UsageError, "weekly is none of ci, dev"),
+        (
+            lambda: wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
+            UsageError,
+            "cannot carry the suffix .post1",
+        ),
+        (lambda: rocm_requirement("x"), SdkError, "'x' is not a version"),
+        (lambda: check_requirement("triton>=3"), UsageError, "does not require one exact version"),
+        (lambda: check_requirement("triton==3.*"), UsageError, "does not require one exact version"),
+        (lambda: check_requirement("triton=3"), UsageError, "is not a requirement"),
+        (lambda: line_of("nightly"), DataError, "'nightly' is not a version of torch"),
+        (lambda: line_of("1.13"), DataError, "torch 1.13 is not among the release lines"),
+    ],
+)
+def test_wrong_versions_are_refused(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error) as fault:
+        call()
+    assert message in str(fault.value)
+
+
+_NUMBERS = st.integers(0, 40)
+_ROCM = st.builds(
+    lambda x, y, z, kind: f"{x}.{y}.{z}{kind}",
+    _NUMBERS,
+    _NUMBERS,
+    _NUMBERS,
+    st.sampled_from(["", "rc1", "a20260811", "a20260811+bkc.20260813", ".dev0+efed3c", "+mini"]),
+)
+
+
+@given(_ROCM, st.sampled_from(["2.9.0", "2.13.0a0", "1.11.0.dev3"]), st.booleans())
+def test_versions_are_pep_440_and_keep_their_parts(rocm: str, base: str, dev: bool) -> None:
+    whole = wheel_version(base, version_suffix(rocm), release_type="dev" if dev else "nightly", commit=COMMIT)
+    version = Version(whole)
+    assert str(version) == whole
+    assert version.public == str(Version(base))
+    local = version.local or ""
+    assert local.startswith("git01234567.") is dev
+    assert local.endswith(f"rocm{rocm.replace('+', '.')}")
+    assert f".{local}".endswith(f".{local_part(version_suffix(rocm))}")
+    assert ("devrocm" in local) is ("dev" in rocm)
+
+
+def test_lines_bring_tools_by_platform() -> None:
+    line = line_of("2.13.0a0+rocm7.1.0")
+    assert (line.torch, line.exact) == ("2.13", True)
+    assert "cmake>=3.27,<5" in line.requirements("linux")
+    assert any(tool.startswith("ninja") for tool in line.requirements("linux"))
+    assert not any(tool.startswith("ninja") for tool in line.requirements("windows"))
+    assert "cmake>=3.27,<4" in line_of("2.7.1").requirements("linux")
+    newer = line_of("2.99.0")
+    assert (newer.torch, newer.exact) == ("2.14", False)
+
+
+@pytest.mark.parametrize(
+    ("option", "platform", "triton", "targets", "aotriton", "on", "reason"),
+    [
+        (None, "linux", True, ["gfx942", "gfx1030"], None, True, "aotriton has kernels for gfx942"),
+        (None, "linux", True, ["gfx1030"], None, False, "no kernels for any of the targets"),
+        (None, "linux", False, ["gfx942"], None, False, "triton is not built"),
+        (None, "windows", False, ["gfx1151"], None, True, "kernels for gfx1151"),
+        (None, "linux", True, ["gfx1152"], "0.11b", False, "aotriton 0.11b has no kernels"),
+        (None, "linux", True, ["gfx1152"], "0.11.210b", True, "aotriton 0.11.210b has kernels"),
+        (None, "linux", True, ["gfx942:xnack+"], "0.13b", True, "gfx942:xnack+"),
+        (True, "linux", True, ["gfx1030"], None, True, "--enable-pytorch-flash-attention was given"),
+        (False, "linux", True, ["gfx942"], None, False, "--no-enable-pytorch-flash-attention was given"),
+        (True, "windows", False, ["gfx942"], None, True, "was given"),
+    ],
+)
+def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    option, platform, triton, targets, aotriton, on: bool, reason: str
+) -> None:
+    decision = use_flash_attention(
+        option, platform=platform, with_triton=triton, targets=targets, aotriton=aotriton
+    )
+    assert decision.on is on
+    assert reason in decision.reason
+
+
+def test_flash_attention_asked_for_without_triton_is_an_error() -> None:
+    with pytest.raises(UsageError, match="needs triton on Linux"):
+        use_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
+
+
+def test_aotriton_is_known_by_target_and_not_by_prefix() -> None:
+    served = {name for name in gfx_targets() if supported(name)}
+    assert {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1153", "gfx1201", "gfx1250"} <= served
+    assert not served & {"gfx900", "gfx906", "gfx908", "gfx1010", "gfx1030"}
+    assert not supported("gfx1252")
+    assert not supported("gfx1103", "0.11b")
+
+
+def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> None:
+    assert aotriton_release(tmp_path) is None
+    pin = tmp_path / "cmake" / "External" / "aotriton.cmake"
+    pin.parent.mkdir(parents=True)
+    pin.write_text('  # set(nothing)\n  set(__AOTRITON_VER "0.13b")\n')
+    assert aotriton_release(tmp_path) == "0.13b"
