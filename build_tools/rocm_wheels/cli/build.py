@@ -136,7 +136,13 @@ def install_rocm(**options: Any) -> None:
 )
 @click.option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go.")
 @click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas.")
-@click.option("--pytorch-build-number", default="1", show_default=True, help="Build number of torch.")
+@click.option(
+    "--pytorch-build-number",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Build number of torch.",
+)
 @click.option("--version-suffix", help="Local version [default: +rocm<version of the ROCm packages>].")
 @click.option(
     "--release-type",
@@ -227,7 +233,7 @@ def _wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
-        build_number=options["pytorch_build_number"],
+        build_number=str(options["pytorch_build_number"]),
         version_suffix=options["version_suffix"],
         release_type=options["release_type"],
         flash_attention=options["flash_attention"],

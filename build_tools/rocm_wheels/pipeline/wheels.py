@@ -12,10 +12,10 @@ from rocm_wheels.compile.cache import find_compiler_cache
 from rocm_wheels.compile.hooks.triton import triton_build_environment
 from rocm_wheels.compile.sdk_tree import look_at_sdk, sdk_warnings
 from rocm_wheels.errors import RocmWheelsError, UsageError
-from rocm_wheels.model.gfx import base_target, choose_targets
+from rocm_wheels.model.gfx import base_target, choose_targets, parse_targets
 from rocm_wheels.model.lines import line_of, newest_line
 from rocm_wheels.model.project import Project
-from rocm_wheels.model.versions import base_version
+from rocm_wheels.model.versions import base_version, version_suffix
 from rocm_wheels.pipeline.environment import find_rocm, install_rocm
 from rocm_wheels.pipeline.inputs import Setting
 from rocm_wheels.pipeline.project import Built, ProjectStep
@@ -42,6 +42,7 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     """
     begin = time.monotonic()
     projects = select(request)
+    check(request)
     with exclusive(request.work, what="build"):
         setting = prepare(request, projects, env)
         rows: list[Row] = []
@@ -56,6 +57,17 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
                 return Summary(tuple(rows), failure, time.monotonic() - begin)
             rows.append(built[project.name].row(time.monotonic() - started))
     return Summary(tuple(rows), None, time.monotonic() - begin)
+
+
+def check(request: WheelsRequest) -> None:
+    """Refuse what cannot be right before anything is installed. Raises UsageError."""
+    for text, what in (
+        (request.targets, "--pytorch-rocm-arch"),
+        (request.targets_variable, "PYTORCH_ROCM_ARCH"),
+    ):
+        if text:
+            parse_targets(text, what=what)
+    version_suffix("0", request.version_suffix)
 
 
 def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]) -> Setting:
