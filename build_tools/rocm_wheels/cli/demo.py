@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -22,24 +21,34 @@ from rocm_wheels.workspace import exclusive, home, in_clone
 ROCM_VERSION = "7.1.0+miniature"
 TARGETS = ("gfx942", "gfx1100")
 
-# what a person types: (door in the clone, module:attribute of its command, leading arguments)
-PACKAGES = ("build_tools/build_python_packages.py", "rocm_wheels.cli.python_packages:command")
-TORCH = ("repos/pytorch_torch_repo.py", "rocm_wheels.cli.repo:pytorch")
-AUDIO = ("repos/pytorch_audio_repo.py", "rocm_wheels.cli.repo:pytorch_audio")
-BUILD = ("build_tools/build_prod_wheels.py", "rocm_wheels.cli.build:production")
+PACKAGES = "build_tools/build_python_packages.py"
+TORCH = "repos/pytorch_torch_repo.py"
+AUDIO = "repos/pytorch_audio_repo.py"
+BUILD = "build_tools/build_prod_wheels.py"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One ordinary command: its door, where its click command is, and its arguments."""
+    """One ordinary command: its door in the clone, and its arguments."""
 
     door: str
-    command: str
     arguments: tuple[str, ...]
 
     def line(self) -> str:
         """Return the command as it would be typed in the clone."""
         return shell_line([self.door, *self.arguments])
+
+
+def commands() -> Mapping[str, click.Command]:
+    """Return the click command behind each door."""
+    from rocm_wheels.cli import build, python_packages, repo
+
+    return {
+        PACKAGES: python_packages.command,
+        TORCH: repo.door("pytorch"),
+        AUDIO: repo.door("pytorch_audio"),
+        BUILD: build.production,
+    }
 
 
 @click.command("demo")
@@ -85,13 +94,13 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
     sources = str(folder / "sources")
     return [
         Call(
-            *PACKAGES,
+            PACKAGES,
             ("--artifact-dir", str(folder / "rocm-artifacts"), "--dest-dir", str(folder / "rocm-packages")),
         ),
-        Call(*TORCH, ("checkout", "--repo", sources, "--gitrepo-origin", urls["pytorch"])),
-        Call(*AUDIO, ("checkout", "--repo", sources, "--require-related-commit")),
+        Call(TORCH, ("checkout", "--repo", sources, "--gitrepo-origin", urls["pytorch"])),
+        Call(AUDIO, ("checkout", "--repo", sources, "--require-related-commit")),
         Call(
-            *BUILD,
+            BUILD,
             (
                 "build",
                 "--install-rocm",
@@ -108,6 +117,6 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
 
 def run(call: Call) -> None:
     """Run a command in this process, through the same click command that its door calls."""
-    module, _, attribute = call.command.partition(":")
-    ordinary: click.Command = getattr(import_module(module), attribute)
-    ordinary.main(args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False)
+    commands()[call.door].main(
+        args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False
+    )
