@@ -141,3 +141,21 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder but for git's own."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".git" not in path.relative_to(folder).parts
+    }
+
+
+def times(folder: Path) -> dict[str, int]:
+    """Return the time of every file below a folder but for git's own."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".git" not in path.relative_to(folder).parts
+    }

@@ -14,6 +14,8 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 
+OUR_NAME = "rocm-wheels"
+OUR_EMAIL = "rocm-wheels@noreply.invalid"
 LS_REMOTE_SECONDS = 180.0
 FETCH_SECONDS = 2 * 3600.0
 LOCAL_SECONDS = 1800.0
@@ -139,6 +141,8 @@ class Git:
         fixed = {
             # never a repository further up: a broken one here must not send us into somebody else's
             "GIT_CEILING_DIRECTORIES": str(self.directory.parent.resolve()),
+            "GIT_COMMITTER_EMAIL": OUR_EMAIL,  # for reflogs: people without user.name are served too
+            "GIT_COMMITTER_NAME": OUR_NAME,
             "GIT_DEFAULT_HASH": "sha1",
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",

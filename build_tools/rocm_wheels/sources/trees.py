@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, State
 
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # of every repository with SHA-1
-_GITLINK = "160000"
+GITLINK = "160000"  # the mode of a submodule in trees and indexes
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,19 @@ class Entry:
     path: str
     mode: str
     object: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A repository of a source tree: its path from the root (``""``), and its commit in the parent."""
+
+    path: str
+    git: Git
+    link: str
+
+    def inside(self, path: str) -> str:
+        """Return a path of this repository as seen from the root."""
+        return f"{self.path}/{path}" if self.path else path
 
 
 @contextmanager
@@ -75,25 +87,24 @@ def gitlinks(git: Git) -> list[Entry]:
     """List the submodules in the index, populated or not."""
     found = []
     for line in git.fields("ls-files", "-s", "-z"):
-        if line.startswith(_GITLINK):
+        if line.startswith(GITLINK):
             facts, path = line.split("\t", 1)
-            found.append(Entry(path, _GITLINK, facts.split(" ")[1]))
+            found.append(Entry(path, GITLINK, facts.split(" ")[1]))
     return found
 
 
-def repositories(git: Git) -> list[tuple[str, Git]]:
-    """List root (``""``) and every populated submodule, recursively, outermost first."""
-    found: list[tuple[str, Git]] = [("", git)]
-    waiting = [("", git)]
+def repositories(git: Git) -> list[Part]:
+    """List root and every populated submodule, recursively, outermost first."""
+    found = [Part("", git, "")]
+    waiting = list(found)
     while waiting:
-        prefix, parent = waiting.pop()
-        for link in gitlinks(parent):
-            directory = parent.directory / link.path
+        parent = waiting.pop()
+        for link in gitlinks(parent.git):
+            directory = parent.git.directory / link.path
             if (directory / ".git").exists():
-                path = f"{prefix}/{link.path}" if prefix else link.path
-                found.append((path, parent.at(directory)))
-                waiting.append(found[-1])
-    return sorted(found, key=lambda item: item[0].split("/") if item[0] else [])
+                waiting.append(Part(parent.inside(link.path), git.at(directory), link.object))
+                found.append(waiting[-1])
+    return sorted(found, key=lambda part: part.path.split("/") if part.path else [])
 
 
 def head_and_place(git: Git) -> tuple[str, Path]:
@@ -107,9 +118,9 @@ def has_commit(git: Git) -> bool:
     return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
 
 
-def own_folder(git: Git) -> Path:
-    """Return the folder inside the repository that is ours."""
-    return git_directory(git) / OWN_FOLDER
+def has_object(git: Git, commit: str) -> bool:
+    """Tell whether a commit is in the repository."""
+    return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
 
 def _entry(field: str) -> Entry:

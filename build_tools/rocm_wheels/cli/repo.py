@@ -1,0 +1,147 @@
+"""Doors of the source trees: `checkout` and `hipify` for one recipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.model.names import recipes_folder
+
+_TORCH = "pytorch"  # the project that others' commits are pinned in
+
+
+def door(project: str) -> click.Group:
+    """Return the command group of a recipe, by its file name; the recipe is read on use."""
+    group = click.Group(name=project, help=f"Sources of {project}: check out and hipify.")
+    group.add_command(_checkout(project))
+    group.add_command(_hipify(project))
+    return group
+
+
+def _checkout(project: str) -> click.Command:
+    options = [
+        *_place_options(project),
+        click.Option(["--repo-hashtag"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit."),
+        click.Option(["--gitrepo-origin"], metavar="URL", help="Repository to check out from."),
+        click.Option(["--depth"], type=click.IntRange(min=1), help="Commits of history to fetch (all)."),
+        click.Option(["--jobs"], type=click.IntRange(min=1), help="Submodules to fetch at a time."),
+        click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
+        click.Option(["--hipify/--no-hipify"], default=True, show_default=True),
+        _commit_option(),
+    ]
+    if project != _TORCH:
+        options += [
+            click.Option(
+                ["--torch-dir"],
+                type=click.Path(path_type=Path),
+                help=f"Torch checkout whose related_commits pin this project ({_TORCH} under --repo).",
+            ),
+            click.Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),
+        ]
+    return click.Command(
+        "checkout",
+        params=list(options),
+        callback=lambda **values: _run_checkout(project, **values),
+        help="Check out one commit, tag it, hipify. Again: brings the tree to the wanted commit.",
+    )
+
+
+def _hipify(project: str) -> click.Command:
+    return click.Command(
+        "hipify",
+        params=[*_place_options(project), _commit_option()],
+        callback=lambda **values: _run_hipify(project, **values),
+        help="Hipify a checkout again; only files whose content changes get a new time.",
+    )
+
+
+def _place_options(project: str) -> list[click.Parameter]:
+    folder = click.Path(path_type=Path)
+    return [
+        click.Option(["--repo"], type=folder, help="Folder of the checkouts (the clone's repos/, or here)."),
+        click.Option(["--repo-name"], metavar="NAME", help=f"Folder under --repo ({project})."),
+        click.Option(["--checkout-dir"], type=folder, help="The whole path of the checkout; wins."),
+    ]
+
+
+def _commit_option() -> click.Option:
+    return click.Option(
+        ["--commit-hipify/--no-commit-hipify"],
+        default=True,
+        show_default=True,
+        help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
+    )
+
+
+def _folder(repo: Path | None) -> Path:
+    if repo is not None:
+        return repo
+    from rocm_wheels.workspace import in_clone
+
+    return recipes_folder() if in_clone() else Path.cwd()
+
+
+def _directory(project: str, repo: Path | None, repo_name: str | None, checkout_dir: Path | None) -> Path:
+    if checkout_dir is not None:
+        return checkout_dir
+    if repo_name is not None and (not repo_name or Path(repo_name).name != repo_name or repo_name == ".."):
+        from rocm_wheels.errors import UsageError
+
+        raise UsageError(
+            f"--repo-name {repo_name!r} is not the name of a folder",
+            tip="it lies under --repo; --checkout-dir takes a whole path",
+        )
+    return _folder(repo) / (repo_name or project)
+
+
+def _run_checkout(project: str, **given: Any) -> None:
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.model.project import load_project
+    from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+    from rocm_wheels.sources.pins import choose_pin
+    from rocm_wheels.sources.remote import origin_of
+
+    recipe = load_project(project)
+    origin, local = given["gitrepo_origin"], False
+    if origin is not None:
+        origin, local = origin_of(origin, Path.cwd())
+    torch_dir = given.get("torch_dir")
+    if torch_dir is not None and not torch_dir.is_dir():
+        raise UsageError(f"--torch-dir {torch_dir} is not a folder", tip="check out torch first")
+    pin = choose_pin(
+        recipe,
+        origin=origin,
+        ref=given["repo_hashtag"],
+        torch_dir=torch_dir or _folder(given["repo"]) / _TORCH,
+        require_related_commit=given.get("require_related_commit", False),
+    )
+    request = CheckoutRequest(
+        project=recipe,
+        directory=_directory(project, given["repo"], given["repo_name"], given["checkout_dir"]),
+        pin=pin,
+        depth=given["depth"],
+        jobs=given["jobs"] or recipe.source.fetch_jobs,
+        submodules=given["submodules"],
+        hipify=given["hipify"],
+        commit_hipify=given["commit_hipify"],
+        local_origin=local,
+    )
+    checkout(request, env=environment(), python=Path(sys.executable))
+
+
+def _run_hipify(project: str, **given: Any) -> None:
+    from rocm_wheels.model.project import load_project
+    from rocm_wheels.sources.hipify import hipify
+
+    directory = _directory(project, given["repo"], given["repo_name"], given["checkout_dir"])
+    hipify(
+        load_project(project),
+        directory,
+        commit=given["commit_hipify"],
+        env=environment(),
+        python=Path(sys.executable),
+    )

@@ -1,0 +1,222 @@
+"""Checkout: a project's sources at one upstream commit, tagged, hipified, as often as wanted.
+
+The order makes a run that was killed repeatable: fetch (touches no file), note what is
+under way, write the files, tag, hipify, note what was left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocm_wheels import log, process
+from rocm_wheels.errors import SourceError
+from rocm_wheels.model.project import Project
+from rocm_wheels.sources import protect, remote
+from rocm_wheels.sources.files import load_times, restore_times, save_times
+from rocm_wheels.sources.git import Git, git_directory, without_private_filters
+from rocm_wheels.sources.hipify import settled, translate
+from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
+from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
+from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
+from rocm_wheels.sources.trees import has_commit, has_object, head_and_place
+from rocm_wheels.workspace import exclusive
+
+
+@dataclass(frozen=True)
+class CheckoutRequest:
+    """What to check out where; ``depth`` and ``jobs`` as git has them, ``None`` for git's defaults.
+
+    ``local_origin``: the user named an origin on this machine, so that submodules may come
+    from there as well (git's ``protocol.file.allow``).
+    """
+
+    project: Project
+    directory: Path
+    pin: Pin
+    depth: int | None = None
+    jobs: int | None = None
+    submodules: bool = True
+    hipify: bool = True
+    commit_hipify: bool = True
+    local_origin: bool = False
+
+    @property
+    def hipify_way(self) -> str:
+        """How the tree is left: ``no``, ``committed`` or ``uncommitted``, as in the state."""
+        return "no" if not self.hipify else "committed" if self.commit_hipify else "uncommitted"
+
+
+@dataclass(frozen=True)
+class CheckoutResult:
+    """``upstream`` names its commit; ``head`` is what is checked out; ``changed``: anything was done."""
+
+    directory: Path
+    upstream: Pin
+    head: str
+    changed: bool
+
+
+def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
+    """Check a project out; a tree that is there already is brought to the wanted commit.
+
+    ``python`` runs the project's hipify script. Does nothing when all is as wanted. Raises
+    SourceError: no such ref, no network, somebody's own work in the tree, a folder of
+    something else; then no file was touched.
+    """
+    directory = request.directory.absolute()
+    request = replace(request, directory=directory)
+    pin = request.pin
+    remote.check_ref(pin.ref)
+    fresh = _is_fresh(directory)
+    place = directory / ".git" if fresh else git_directory(Git(directory, env))
+    env = {**env, MARK: str(place)}
+    shown = process.hide_credentials(pin.origin)
+    log.note(f"{request.project.name}: {pin.ref} of {shown} ({pin.why}) → {directory}")
+    commit, source = remote.resolve(Git(_nearest(directory), env), pin.origin, pin.ref)
+    state = None if fresh else read_state(place)
+    if state is not None and _is_as_wanted(request, state, commit, env):
+        log.note(f"{directory} is at {commit[:12]} already; nothing to do")
+        return CheckoutResult(directory, replace(pin, commit=commit), state.left[""].head, False)
+    made = _make_place(place) if fresh else None
+    try:
+        with exclusive(place / OWN_FOLDER, what=f"checkout of {request.project.name}"):
+            before = read_state(place)
+            if before is not None and before.operation is not None:
+                clear_leftovers(place, env)
+            commit = _prepare(request, place, before, commit, source, env=env)
+            made = None  # from here on there is something to keep
+            head = _bring(request, place, before, commit, env=env, python=python)
+    finally:
+        if made is not None:
+            shutil.rmtree(made)
+    log.note(f"{directory} is at {commit[:12]}" + (f", HEAD {head[:12]}" if head != commit else ""))
+    return CheckoutResult(directory, replace(pin, commit=commit), head, True)
+
+
+def _nearest(directory: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
+
+
+def _is_fresh(directory: Path) -> bool:
+    """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
+    if not os.path.lexists(directory):
+        return True
+    if not directory.is_dir():
+        raise SourceError(f"{directory} is not a folder", tip="name another one with --checkout-dir")
+    names = {entry.name for entry in directory.iterdir()}
+    if names <= {".git"}:
+        inner = (
+            {entry.name for entry in (directory / ".git").iterdir()}
+            if (directory / ".git").is_dir()
+            else set()
+        )
+        return not names or ("HEAD" not in inner and OWN_FOLDER in inner)
+    if ".git" not in names:
+        raise SourceError(
+            f"{directory} is not empty and not a git checkout",
+            tip="name another folder with --checkout-dir, or move this one away",
+        )
+    return False
+
+
+def _is_as_wanted(request: CheckoutRequest, state: State, commit: str, env: Mapping[str, str]) -> bool:
+    if state.operation is not None or (state.upstream, state.origin) != (commit, request.pin.origin):
+        return False
+    if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
+        return False
+    now = tree_identity(request.directory, env=env)
+    return (now.commit, now.tree) == (state.left[""].head, state.identity)
+
+
+def _make_place(place: Path) -> Path:
+    """Make the folder of a new repository; return the outermost folder that was not there."""
+    made = place
+    while not os.path.lexists(made.parent):
+        made = made.parent
+    (place / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def _prepare(
+    request: CheckoutRequest,
+    place: Path,
+    state: State | None,
+    commit: str,
+    source: str,
+    *,
+    env: Mapping[str, str],
+) -> str:
+    """Have a repository with the wanted commit in it; no file of the tree is touched."""
+    pin, plain = request.pin, Git(request.directory, env)
+    fresh = not (place / "HEAD").exists()
+    if fresh or (state is not None and state.operation is not None):
+        blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
+        write_state(place, state or blank)
+        plain.text("init", "--quiet", "--initial-branch=main", "--template=")
+    origin = plain.text("config", "--default", "", "--get", "remote.origin.url")
+    if origin != pin.origin:
+        if state is None and not fresh:
+            raise SourceError(
+                f"{request.directory} is a clone of {process.hide_credentials(origin) or 'nothing'}, "
+                f"not of {process.hide_credentials(pin.origin)}",
+                tip="name another folder with --checkout-dir, or give that origin with --gitrepo-origin",
+            )
+        if origin:
+            log.note(f"origin was {process.hide_credentials(origin)}")
+        for key, value in (
+            ("remote.origin.url", pin.origin),
+            ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
+            ("core.autocrlf", "false"),  # so that the user's own git sees the same files as ours
+            ("core.eol", "lf"),
+        ):
+            plain.text("config", "--replace-all", key, value)
+    if has_object(plain, commit):
+        return commit
+    depth = request.depth
+    if depth is not None and has_commit(plain) and not remote.is_shallow(plain):
+        log.note("the checkout has its whole history already; --depth is not needed")
+        depth = None
+    return remote.fetch(plain, pin.origin, source, depth=depth, jobs=request.jobs)
+
+
+def _bring(
+    request: CheckoutRequest,
+    place: Path,
+    state: State | None,
+    commit: str,
+    *,
+    env: Mapping[str, str],
+    python: Path,
+) -> str:
+    """Bring the tree to ``commit`` and hipify it; return HEAD."""
+    git = without_private_filters(Git(request.directory, env))
+    if state is not None and state.operation is not None:
+        rescue_all(git, state, commit)
+    else:
+        protect.refuse_own_work(git, state, commit)
+    ours = written_by_us(git, state)
+    protect.refuse_in_the_way(git, commit, ours)
+    before = {**list_all(git, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
+    save_times(place / OWN_FOLDER / TIMES, before)
+    new = State(request.pin.origin, request.pin.ref, commit, submodules=request.submodules)
+    under_way = replace(state or new, operation="checkout")
+    write_state(place, under_way)
+    allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
+    write_files(allowed, place, commit, ours, request)
+    new = replace(new, left=tag_all(git))
+    write_state(place, replace(new, operation="checkout"))
+    if request.hipify:
+        new = translate(git, request.project, new, commit=request.commit_hipify, python=python)[0]
+    if before:
+        restore_times(git, before, list_all(git, request.project, new))
+    git.text("update-ref", "-d", FETCHED_REF)
+    write_state(place, settled(git, new))
+    (place / OWN_FOLDER / TIMES).unlink()
+    return head_and_place(git)[0]

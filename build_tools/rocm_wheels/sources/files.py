@@ -1,0 +1,152 @@
+"""What lies in the working trees, file by file, and the promise that equal content keeps its time.
+
+Compilers' drivers go by times: a file that is written again with the same content would
+be compiled again, and with it all that includes it (pytorch/pytorch#82190).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.sources.commits import refresh
+from rocm_wheels.sources.git import Git
+from rocm_wheels.workspace import write_whole
+
+_GITLINK = "160000"
+_LARGEST_GENERATED = 8 * 2**20  # bytes; a git-ignored file above this is a build product, not a source
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file at a moment: mode and object id as in git, time in ns, and what changes with any write."""
+
+    mode: str
+    object: str
+    mtime_ns: int
+    stamp: tuple[int, int]  # inode, ctime_ns
+
+
+Listing = dict[str, Seen]
+
+
+def scan(git: Git, index: Path) -> Listing:
+    """List one repository's files through ``index``, a file of our own that is brought up to date.
+
+    Only the project's ``.gitignore`` files decide what is left out: the user's own excludes
+    must not change a commit. Objects are stored. Submodules are not listed.
+    """
+    own = git.using(GIT_INDEX_FILE=str(index))
+    own.text("add", "-u", "--", ".")
+    others = own.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
+    new = "".join(f"{path}\0" for path in others if not path.endswith("/"))
+    if new:
+        own.text("update-index", "--add", "-z", "--stdin", stdin=new.encode("utf-8", "surrogateescape"))
+    found: Listing = {}
+    for line in own.fields("ls-files", "-s", "-z"):
+        facts, path = line.split("\t", 1)
+        mode, oid, _ = facts.split(" ")
+        if mode != _GITLINK and (status := _lstat(git.directory / path)) is not None:
+            found[path] = Seen(mode, oid, status.st_mtime_ns, (status.st_ino, status.st_ctime_ns))
+    return found
+
+
+def scan_ignored(git: Git, skip: Sequence[str]) -> Listing:
+    """List one repository's git-ignored files by content, but for the folders ``skip`` (build trees).
+
+    Generated sources are often ignored. Files above 8 MiB are taken for build products.
+    """
+    found: Listing = {}
+    for path in git.fields("ls-files", "-o", "-i", "-z", "--directory", "--exclude-per-directory=.gitignore"):
+        for name in _below(git.directory, path, skip):
+            status = _lstat(git.directory / name)
+            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_GENERATED:
+                continue
+            content = (git.directory / name).read_bytes()
+            oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+            stamp = (status.st_ino, status.st_ctime_ns)
+            found[name] = Seen(oct(status.st_mode), oid, status.st_mtime_ns, stamp)
+    return found
+
+
+def touched(before: Listing, after: Listing) -> dict[str, Seen | None]:
+    """Return what was written, made or removed (``None``) in between, equal content included."""
+    changes: dict[str, Seen | None] = {path: None for path in before if path not in after}
+    for path, seen in after.items():
+        old = before.get(path)
+        if old is None or (old.mode, old.object, old.stamp) != (seen.mode, seen.object, seen.stamp):
+            changes[path] = seen
+    return changes
+
+
+def restore_times(git: Git, before: Listing, after: Listing) -> list[str]:
+    """Give files whose content is what it was their time back; return the files that did change."""
+    changed, restored = [], False
+    for path, seen in after.items():
+        old = before.get(path)
+        if old is None or (old.mode, old.object) != (seen.mode, seen.object):
+            changed.append(path)
+        elif old.mtime_ns != seen.mtime_ns:
+            file = git.directory / path
+            os.utime(file, ns=(file.lstat().st_atime_ns, old.mtime_ns), follow_symlinks=False)
+            restored = True
+    if restored:
+        refresh(git)
+    return changed + [path for path in before if path not in after]
+
+
+def prefixed(prefix: str, listing: Listing) -> Listing:
+    """Return a submodule's listing with paths from the root."""
+    return {f"{prefix}/{path}" if prefix else path: seen for path, seen in listing.items()}
+
+
+def save_times(path: Path, listing: Listing) -> None:
+    """Keep a listing on disk, for the run after a crash."""
+    rows = [[name, seen.mode, seen.object, seen.mtime_ns] for name, seen in listing.items()]
+    write_whole(path, json.dumps(rows))
+
+
+def load_times(path: Path) -> Listing:
+    """Read a listing that an interrupted run left; an empty one when there is none."""
+    if not path.exists():
+        return {}
+    return {n: Seen(mode, oid, mtime, (0, 0)) for n, mode, oid, mtime in json.loads(path.read_text())}
+
+
+def remove_files(root: Path, paths: Sequence[str]) -> None:
+    """Remove files, and folders that are empty then; what is already gone is no error."""
+    folders: set[Path] = set()
+    for path in paths:
+        file = root / path
+        if _lstat(file) is not None and (file.is_symlink() or not file.is_dir()):
+            file.unlink()
+        folders.update(folder for folder in Path(path).parents if folder.parts)
+    for folder in sorted(folders, key=lambda f: len(f.parts), reverse=True):
+        place = root / folder
+        if place.is_dir() and not place.is_symlink() and not any(place.iterdir()):
+            place.rmdir()
+
+
+def _below(root: Path, path: str, skip: Sequence[str]) -> Iterator[str]:
+    """Yield the files of an entry of `git ls-files --directory`, relative to ``root``."""
+    if any(path == f"{folder}/" or path.startswith(f"{folder}/") for folder in skip):
+        return
+    if not path.endswith("/"):
+        yield path
+        return
+    for folder, folders, files in os.walk(root / path):
+        here = Path(folder).relative_to(root).as_posix()
+        folders[:] = sorted(f for f in folders if f != ".git" and f"{here}/{f}" not in skip)
+        yield from (f"{here}/{name}" for name in sorted(files) if name != ".git")
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

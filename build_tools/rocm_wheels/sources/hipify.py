@@ -1,0 +1,235 @@
+"""Hipify: the project's own script turns CUDA sources into HIP sources, in the tree.
+
+The script is the project's; what we add is that it can be done again. Files whose content
+stays keep their times, the commit (where wanted) has the same id for the same input, and
+what is somebody's own work is never mixed in.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocm_wheels import log, process
+from rocm_wheels.errors import SourceError
+from rocm_wheels.model.project import Project
+from rocm_wheels.sources import protect
+from rocm_wheels.sources.commits import commit_hipify, tag_hipify, tree_with
+from rocm_wheels.sources.files import Seen, restore_times, scan, scan_ignored, touched
+from rocm_wheels.sources.git import Git, git_directory, without_private_filters
+from rocm_wheels.sources.identity import combined_tree
+from rocm_wheels.sources.recover import recover_hipify
+from rocm_wheels.sources.state import (
+    LEFT_REF,
+    OWN_FOLDER,
+    SIDE_INDEX,
+    UPSTREAM_TAG,
+    Left,
+    State,
+    read_state,
+    write_state,
+)
+from rocm_wheels.sources.trees import Part, head_and_place, repositories, seed_index
+from rocm_wheels.workspace import exclusive
+
+
+@dataclass(frozen=True)
+class HipifyResult:
+    """``head``: the commit of the root afterwards; ``changed``: the files whose content changed."""
+
+    directory: Path
+    head: str
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Repository:
+    """One repository of the tree while the script runs."""
+
+    part: Part
+    head: str
+    place: Path
+    left: Left
+    index: Path
+
+    @property
+    def git(self) -> Git:
+        return self.part.git
+
+    @property
+    def path(self) -> str:
+        return self.part.path
+
+
+def hipify(
+    project: Project, directory: Path, *, commit: bool, env: Mapping[str, str], python: Path
+) -> HipifyResult:
+    """Hipify the checkout in ``directory``; with ``commit``, commit what changed and tag it.
+
+    Works on any git checkout, ours or not. Raises SourceError when changes of somebody's
+    own would get into the commit, when the script is missing or when it fails.
+    """
+    directory = directory.absolute()
+    if not (directory / ".git").exists():
+        raise SourceError(
+            f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
+        )
+    plain = Git(directory, env)
+    place = git_directory(plain)
+    with exclusive(place / OWN_FOLDER, what=f"hipify of {project.name}"):
+        git = without_private_filters(plain)
+        state = read_state(place)
+        if state is not None and state.operation not in (None, "hipify", "hipify without commit"):
+            raise SourceError(
+                f"the checkout in {directory} was interrupted", tip="run `checkout` again; it carries on"
+            )
+        if commit and state is not None and state.operation == "hipify":
+            recover_hipify(git, state)
+        if commit:
+            protect.refuse_uncommitted(git, state)
+        if state is not None:
+            write_state(place, replace(state, operation="hipify" if commit else "hipify without commit"))
+        new, changed = translate(git, project, state, commit=commit, python=python)
+        head = head_and_place(git)[0]
+        if state is not None:
+            write_state(place, settled(git, new))
+    return HipifyResult(directory, head, changed)
+
+
+def settled(git: Git, state: State) -> State:
+    """Return the state of a tree on which nothing is under way, with its identity as it is now."""
+    head, place = head_and_place(git)
+    state = replace(state, operation=None)
+    return replace(state, identity=combined_tree(git, head, place, state)[0])
+
+
+def translate(
+    git: Git, project: Project, state: State | None, *, commit: bool, python: Path
+) -> tuple[State, tuple[str, ...]]:
+    """Run the recipe's script and settle what it wrote; return the new state and the changed files.
+
+    Without a state (a checkout of somebody else's) HEAD counts as upstream.
+    """
+    if project.hipify.by != "script":
+        log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-")))
+        parts = [
+            _look(folder / f"index{number}", part, state) for number, part in enumerate(repositories(git))
+        ]
+        before = [scan(part.git, part.index) for part in parts] if project.hipify.script else []
+        ignored = [scan_ignored(part.git, _skipped(project, part)) for part in parts] if before else []
+        if project.hipify.script:
+            run_script(git, project.hipify.script, python)
+        written: list[dict[str, Seen | None]] = [{} for _ in parts]
+        changed: list[str] = []
+        generated: set[str] = set(state.generated) if state is not None else set()
+        for number, part in enumerate(parts if before else []):
+            after = scan(part.git, part.index)
+            hidden = scan_ignored(part.git, _skipped(project, part))
+            written[number] = touched(before[number], after)
+            made = [path for path, seen in touched(ignored[number], hidden).items() if seen is not None]
+            generated.update(part.part.inside(path) for path in made)
+            changed += [part.part.inside(path) for path in restore_times(part.git, before[number], after)]
+            changed += [part.part.inside(path) for path in restore_times(part.git, ignored[number], hidden)]
+        lefts = _commit(parts, written) if commit else _keep(parts, written)
+    blank = state or State(origin="", ref="", upstream=parts[0].left.upstream)
+    new = replace(
+        blank,
+        left=lefts,
+        generated=tuple(sorted(generated)),
+        hipify="committed" if commit else "uncommitted",
+    )
+    log.note(
+        f"hipified {project.name}: {len(changed)} files changed" if before else f"{project.name} is as it was"
+    )
+    return new, tuple(changed)
+
+
+def run_script(git: Git, script: str, python: Path) -> None:
+    """Run the project's script in its tree, with its output in a log inside the repository.
+
+    Raises SourceError when the script is missing or fails.
+    """
+    if not (git.directory / script).is_file():
+        raise SourceError(
+            f"{git.directory} has no {script}, which its recipe names for hipify",
+            tip="check --repo-hashtag and --gitrepo-origin, or use --no-hipify",
+        )
+    record = git_directory(git) / OWN_FOLDER / "hipify.log"
+    process.run(
+        [python, script],
+        # compiled modules of the script would count as new files where they are not ignored
+        env={**git.env, **git.variables, "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=git.directory,
+        log=record,
+        on_line=log.live,
+        check=SourceError,
+        what=f"hipify ({script} in {git.directory})",
+        tip=f"the whole output is in {record}",
+    )
+    log.live("")
+
+
+def _look(index: Path, part: Part, state: State | None) -> _Repository:
+    git = part.git
+    head, place = head_and_place(git)
+    left = state.left.get(part.path) if state is not None else None
+    if left is None or left.head != head:
+        tagged = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
+        if not tagged:
+            git.text("update-ref", f"refs/tags/{UPSTREAM_TAG}", head)
+        left = Left(head, tagged or head, git.text("rev-parse", "HEAD^{tree}"))
+    seed = seed_index(place, head, state, part.path)
+    if seed.exists():
+        shutil.copy2(seed, index)
+    return _Repository(part, head, place, left, index)
+
+
+def _commit(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> dict[str, Left]:
+    """Commit in every repository, innermost first: a parent then names its submodules' new commits."""
+    lefts: dict[str, Left] = {}
+    for part, files in reversed(list(zip(parts, written, strict=True))):
+        links = {
+            path.removeprefix(f"{part.path}/"): left.head
+            for path, left in lefts.items()
+            if _holder(path, parts) == part.path
+        }
+        tree = tree_with(part.git, part.left.tree, files, links)
+        head = part.head
+        if tree != part.git.text("rev-parse", "HEAD^{tree}"):
+            head = commit_hipify(part.git, part.head, tree, part.left.upstream)
+        tag_hipify(part.git, part.head, head)
+        lefts[part.path] = Left(head, part.left.upstream, tree)
+    return dict(reversed(lefts.items()))
+
+
+def _keep(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> dict[str, Left]:
+    """Remember what we wrote without a commit: as a tree, and as an index that knows the files."""
+    lefts: dict[str, Left] = {}
+    for part, files in zip(parts, written, strict=True):
+        tree = tree_with(part.git, part.left.tree, files, {})
+        uncommitted = tree != part.git.text("rev-parse", "HEAD^{tree}")
+        side = part.place / OWN_FOLDER / SIDE_INDEX
+        if uncommitted:
+            part.git.using(GIT_INDEX_FILE=str(part.index)).text("read-tree", "-m", tree)
+            part.git.text("update-ref", LEFT_REF, tree)
+            side.parent.mkdir(exist_ok=True)
+            shutil.copy2(part.index, side.with_suffix(".part"))
+            side.with_suffix(".part").replace(side)
+        lefts[part.path] = Left(part.head, part.left.upstream, tree, uncommitted)
+    return lefts
+
+
+def _holder(path: str, parts: list[_Repository]) -> str:
+    """Return the path of the repository that holds the submodule at ``path``."""
+    holders = [p.path for p in parts if p.path != path and (not p.path or path.startswith(f"{p.path}/"))]
+    return max(holders, key=len)
+
+
+def _skipped(project: Project, part: _Repository) -> tuple[str, ...]:
+    return project.build.trees if not part.path else ()

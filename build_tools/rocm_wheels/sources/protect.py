@@ -1,0 +1,151 @@
+"""Somebody's own work in a tree is refused, never overwritten.
+
+Own work is: a file that differs from what we left, a new file that is not ignored, staged
+content, a commit that neither upstream nor we made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.commits import foreign_commits
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State
+from rocm_wheels.sources.trees import (
+    GITLINK,
+    Part,
+    entries,
+    has_commit,
+    has_object,
+    head_and_place,
+    repositories,
+    seed_index,
+    temporary_index,
+)
+
+_SHOWN = 12
+_LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
+
+
+def refuse_own_work(git: Git, state: State | None, target: str) -> None:
+    """Raise SourceError, with a tip, when the tree holds work that going to ``target`` would lose.
+
+    Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
+    """
+    files: list[str] = []
+    commits: list[str] = []
+    for part in repositories(git):
+        if not has_commit(part.git):
+            continue
+        files += [f"{word} {part.inside(path)}" for word, path in changes(part, state)]
+        commits += [f"{line} (in {part.path or 'the root'})" for line in own_commits(part, state, target)]
+    if commits:
+        tag = HIPIFY_TAG if state is not None and state.hipify == "committed" else UPSTREAM_TAG
+        back = tag if state is not None else "<the commit you started from>"
+        raise SourceError(
+            _listed(f"{git.directory} has commits of yours", commits),
+            tip=f"keep them: `git branch my-work && git checkout --detach {back}` in that repository; "
+            "or check out into another folder with --checkout-dir",
+        )
+    if files:
+        raise SourceError(
+            _listed(f"{git.directory} has changes of yours", files),
+            tip="keep them with `git stash -u` in that repository, or move the files away; "
+            "or check out into another folder with --checkout-dir",
+        )
+
+
+def refuse_uncommitted(git: Git, state: State | None) -> None:
+    """Raise SourceError when files of somebody's own would get into our commit."""
+    files = [
+        f"{word} {part.inside(path)}"
+        for part in repositories(git)
+        for word, path in changes(part, state, links=True)
+    ]
+    if files:
+        raise SourceError(
+            _listed(f"{git.directory} has changes of yours, which the hipify commit would mix in", files),
+            tip="commit yours first, or hipify with --no-commit-hipify",
+        )
+
+
+def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
+    """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files."""
+    known = set(ours) | set(git.fields("ls-files", "-z"))
+    folders = {str(parent) for path in known for parent in PurePosixPath(path).parents}
+    found = set()
+    for entry in entries(git, target):
+        if entry.path in known or entry.path in folders:
+            continue
+        places = [entry.path, *(str(p) for p in PurePosixPath(entry.path).parents if p.parts)]
+        for place in places:
+            path = Path(git.directory, place)
+            if place not in known and os.path.lexists(path) and (place == entry.path or not path.is_dir()):
+                if (
+                    place == entry.path
+                    and entry.mode == GITLINK
+                    and path.is_dir()
+                    and not any(path.iterdir())
+                ):
+                    continue
+                found.add(place)
+    if found:
+        raise SourceError(
+            _listed(f"in {git.directory} these files are in the way of {target[:12]}", sorted(found)),
+            tip="move them away; git ignores them, and the commit has files of the same names",
+        )
+
+
+def changes(part: Part, state: State | None, *, links: bool = False) -> list[tuple[str, str]]:
+    """List (what, path) of the work in one repository that is neither ours nor committed.
+
+    ``links``: count submodules at another commit as well.
+    """
+    git = part.git
+    if not git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"):
+        return []
+    head, place = head_and_place(git)
+    left = state.left.get(part.path) if state is not None else None
+    expected = [git.text("rev-parse", f"{head}^{{tree}}")]
+    if left is not None and left.uncommitted and left.head == head:
+        expected.insert(0, left.tree)
+    with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as own:
+        own.text("add", "-A", "--", ".")
+        now = own.text("write-tree")
+        found = [_differences(own, "diff-tree", "-r", tree, now, links=links) for tree in expected]
+    staged = [_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]
+    words = {} if any(not one for one in found) else found[0]
+    for path in set.intersection(*(set(one) for one in staged)):
+        words.setdefault(path, f"staged ({staged[0][path]})")
+    return sorted(((word, path) for path, word in words.items()), key=lambda item: item[1])
+
+
+def own_commits(part: Part, state: State | None, target: str) -> list[str]:
+    """List the commits of one repository that are somebody's own work."""
+    left = state.left.get(part.path) if state is not None else None
+    known = [target] if not part.path else [part.link]
+    if left is not None:
+        known.append(left.upstream)
+    if state is not None and not part.path:
+        known.append(state.upstream)
+    there = [commit for commit in known if has_object(part.git, commit)]
+    return foreign_commits(part.git, *there, "--remotes")
+
+
+def _differences(git: Git, *command: str, links: bool) -> dict[str, str]:
+    """Return path → word for the raw output of a diff command."""
+    fields = git.fields(*command[:1], "--raw", "-z", "--no-renames", "--ignore-submodules=none", *command[1:])
+    found = {}
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old, new, _, _, letter = facts.lstrip(":").split(" ")
+        if links or GITLINK not in (old, new):
+            found[path] = _LETTERS.get(letter[:1], "changed")
+    return found
+
+
+def _listed(head: str, lines: Sequence[str]) -> str:
+    more = [f"… and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return f"{head}:\n" + "\n".join(f"  {line!s}" for line in [*lines[:_SHOWN], *more])

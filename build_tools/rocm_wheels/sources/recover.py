@@ -1,0 +1,159 @@
+"""After a crash: what is dirty may be ours or somebody's, so it is kept before it is discarded.
+
+Kept means a commit on ``refs/rocm-wheels/rescued/<n>`` of the repository concerned; nothing
+that was in a file is ever lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.commits import write_commit
+from rocm_wheels.sources.files import remove_files
+from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.protect import own_commits
+from rocm_wheels.sources.state import OWN_FOLDER, State
+from rocm_wheels.sources.trees import (
+    GITLINK,
+    Part,
+    entries,
+    has_commit,
+    has_object,
+    repositories,
+    seed_index,
+    snapshot,
+)
+
+MARK = "ROCM_WHEELS_TREE"  # in the environment of all that we start in a tree: its repository
+_RESCUED = "refs/rocm-wheels/rescued"
+_PATIENCE_SECONDS = 60.0
+
+
+def clear_leftovers(place: Path, env: Mapping[str, str]) -> None:
+    """Make an interrupted run's repository (``place``) fit for git again.
+
+    Waits for programs of that run that still work, removes git's lock files and submodule
+    repositories whose clone was cut. Raises SourceError when a program does not end.
+    """
+    wait_for_leftovers(place)
+    _remove_locks(place)
+    _remove_half_clones(place, env)
+
+
+def rescue_all(git: Git, state: State, target: str) -> None:
+    """Keep, then remove, what nobody committed in root and submodules.
+
+    Tracked files stay as they are: the checkout that follows writes them.
+    """
+    log.note(f"the last {state.operation} in {git.directory} was interrupted; carrying on")
+    for part in repositories(git):
+        rescue(part, state, target)
+
+
+def recover_hipify(git: Git, state: State) -> None:
+    """Put a tree back to where an interrupted hipify (with commit) found it, keeping what is dirty."""
+    clear_leftovers(git_directory(git), git.env)
+    rescue_all(git, state, state.upstream)
+    for part in repositories(git):
+        left = state.left.get(part.path)
+        part.git.text("reset", "-q", "--hard", left.head if left is not None else "HEAD")
+
+
+def rescue(part: Part, state: State, target: str) -> None:
+    """Keep one repository's work on a ref of its own, and remove its untracked files."""
+    git = part.git
+    born = has_commit(git)
+    place = git_directory(git)
+    head = git.text("rev-parse", "HEAD") if born else ""
+    now = snapshot(git, seed_index(place, head, state, part.path), keep=True)
+    left = state.left.get(part.path)
+    known = {head, target if not part.path else part.link}
+    known |= {left.upstream, left.head} if left is not None else set()
+    trees = [commit for commit in sorted(known) if has_object(git, commit)]
+    trees += [left.tree] if left is not None else []
+    ours = {(e.path, e.object) for tree in trees for e in entries(git, tree)}
+    files = [e for e in entries(git, now) if e.mode != GITLINK]
+    kept = [e.path for e in files if (e.path, e.object) not in ours]
+    if kept or (born and own_commits(part, state, target)):
+        _keep(git, now, head, kept, state)
+    tracked = {e.path for e in entries(git, head)} if born else set()
+    remove_files(git.directory, [e.path for e in files if e.path not in tracked])
+
+
+def wait_for_leftovers(place: Path) -> None:
+    """Wait until programs of a killed run have ended; they still write (Linux; elsewhere not seen)."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while running := _leftovers(place):
+        if time.monotonic() > give_up:
+            raise SourceError(
+                f"a run that was killed left process {running[0]} working in {place.parent}",
+                tip=f"end it (`kill {running[0]}`), then run this again",
+            )
+        time.sleep(0.1)
+
+
+def _keep(git: Git, tree: str, head: str, files: list[str], state: State) -> None:
+    taken = git.text("for-each-ref", "--format=%(refname)", _RESCUED).splitlines()
+    number = 1 + max((int(name.rsplit("/", 1)[1]) for name in taken), default=0)
+    message = f"Files found after an interrupted {state.operation}"
+    commit = write_commit(git, tree, [head] if head else [], message, dated_like=head or None)
+    git.text("update-ref", f"{_RESCUED}/{number}", commit)
+    names = ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
+    log.warn(
+        f"kept as {_RESCUED}/{number} ({commit[:12]}) in {git.directory}: {names or 'commits on top'} "
+        f"(see `git show --stat {commit[:12]}`)"
+    )
+
+
+def _leftovers(place: Path) -> list[int]:
+    wanted = f"{MARK}={place}".encode("utf-8", "surrogateescape")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # gone meanwhile, or somebody else's
+        with contextlib.suppress(OSError):
+            if int(process.name) != os.getpid() and wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
+
+
+def _remove_locks(place: Path) -> None:
+    """Remove the lock files of git processes that were killed; none of them runs any more."""
+    for folder, folders, files in os.walk(place):
+        folders[:] = [name for name in folders if name not in ("objects", OWN_FOLDER)]
+        for name in files:
+            if name.endswith(".lock"):
+                Path(folder, name).unlink()
+
+
+def _remove_half_clones(place: Path, env: Mapping[str, str]) -> None:
+    """Remove submodule repositories whose clone was killed: without a ref there is nothing in them."""
+    for module in _modules(place / "modules"):
+        git = Git(module, env, variables={"GIT_DIR": str(module), "GIT_WORK_TREE": str(place.parent)})
+        whole = git.succeeds("rev-parse", "--git-dir") and (
+            git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
+            or git.text("for-each-ref", "--count=1")
+        )
+        if not whole:
+            shutil.rmtree(module)
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """Yield the submodule repositories below a ``modules`` folder, outermost first."""
+    if not folder.is_dir():
+        return
+    for entry in sorted(folder.iterdir()):
+        if not entry.is_dir():
+            continue
+        if (entry / "objects").is_dir() or (entry / "HEAD").is_file():
+            yield entry
+            if entry.is_dir():
+                yield from _modules(entry / "modules")
+        else:
+            yield from _modules(entry)

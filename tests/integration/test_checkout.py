@@ -1,0 +1,313 @@
+"""Checkout on real repositories: tags, commits of one id, again and again, nobody's work lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.pins import Pin
+from source_trees import ODD, Upstream, content, isolated_environment, make_upstream, times
+
+TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
+MODULES = ("", "third_party/middle", "third_party/middle/deep dir")
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+class Trees:
+    """Checks out into one folder; every option of a request can be given."""
+
+    def __init__(self, upstream: Upstream, directory: Path) -> None:
+        self.upstream = upstream
+        self.directory = directory
+        self.env = upstream.env
+
+    def request(self, ref: str = "main", **options: object) -> CheckoutRequest:
+        pin = Pin(self.upstream.url, ref, "test")
+        base = CheckoutRequest(load_project("pytorch"), self.directory, pin, local_origin=True)
+        return replace(base, **options)  # type: ignore[arg-type]
+
+    def checkout(self, ref: str = "main", **options: object) -> CheckoutResult:
+        return checkout(self.request(ref, **options), env=self.env, python=Path(sys.executable))
+
+    def git(self, *arguments: str, where: str = "") -> str:
+        return self.upstream.git(self.directory / where, *arguments)
+
+    def is_clean(self) -> bool:
+        return not self.git("status", "--porcelain", "--ignore-submodules=none", "-uall")
+
+
+@pytest.fixture
+def trees(upstream: Upstream, tmp_path: Path) -> Trees:
+    return Trees(upstream, tmp_path / "tree")
+
+
+def test_tags_commits_and_clean_status(trees: Trees) -> None:
+    result = trees.checkout("v1")
+    assert result.upstream.commit == trees.upstream.git("root", "rev-parse", "v1^{commit}")
+    assert trees.git("rev-parse", "HEAD") == result.head != result.upstream.commit
+    for module in MODULES:
+        up, hip, head, parent = (
+            trees.git("rev-parse", rev, where=module) for rev in (*TAGS, "HEAD", "HEAD^")
+        )
+        assert (up, hip) == (parent, head), module
+        assert trees.git("cat-file", "-t", TAGS[1], where=module) == "commit"
+        assert trees.git("log", "-1", "--format=%s|%an|%cn", where=module) == (
+            "DO NOT SUBMIT: HIPIFY|rocm-wheels|rocm-wheels"
+        )
+        assert trees.git("log", "-1", "--format=%ad|%cd", "--date=raw", where=module) == (
+            "1700000000 +0530|1700000100 -0330"
+        )
+    assert trees.is_clean()
+    assert (trees.directory / f"hip/{ODD[:-3]}.hip").read_text() == "hip odd\n"
+    assert (trees.directory / "third_party/middle/deep dir/hip/deep.hip").read_text() == "hip deep\n"
+    trees.git("submodule", "update", "--recursive")  # what a developer may do any day
+    assert trees.is_clean()
+    assert (trees.directory / "third_party/middle/deep dir/hip/deep.hip").exists()
+
+
+def test_same_commit_by_anybody_on_any_day(trees: Trees, tmp_path: Path) -> None:
+    first = trees.checkout()
+    home = tmp_path / "other home"
+    other = Trees(trees.upstream, tmp_path / "other 'tree'")
+    other.env = {
+        **isolated_environment(home),
+        "GIT_AUTHOR_NAME": "Somebody",
+        "GIT_COMMITTER_DATE": "1999-01-01T00:00:00",
+        "GIT_DIR": str(tmp_path / "nowhere"),
+        "TZ": "Asia/Tokyo",
+    }
+    (home / "templates/hooks").mkdir(parents=True)
+    for name in ("post-checkout", "reference-transaction", "pre-commit", "post-commit"):
+        hook = home / "templates/hooks" / name
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+    (home / "attributes").write_text("*.cu filter=shout\n* text=auto eol=crlf\n")
+    (home / "ignore").write_text("*.hip\n")
+    (home / ".gitconfig").write_text(
+        "[user]\n name = Somebody\n email = some@body.example\n signingKey = none\n"
+        "[commit]\n gpgSign = true\n[tag]\n gpgSign = true\n[i18n]\n commitEncoding = ISO-8859-1\n"
+        f"[core]\n autocrlf = true\n eol = crlf\n attributesFile = {home}/attributes\n"
+        f" excludesFile = {home}/ignore\n hooksPath = {home}/templates/hooks\n fileMode = false\n"
+        f"[init]\n templateDir = {home}/templates\n defaultBranch = trunk\n"
+        '[filter "shout"]\n clean = tr a-z A-Z\n smudge = tr a-z A-Z\n required = true\n'
+        "[log]\n showSignature = true\n[status]\n showUntrackedFiles = no\n[submodule]\n recurse = true\n"
+        "[fetch]\n prune = true\n pruneTags = true\n recurseSubmodules = true\n"
+    )
+    assert other.checkout().head == first.head
+    assert content(other.directory) == content(trees.directory)
+    assert not other.checkout().changed
+
+
+@pytest.mark.parametrize("way", [{}, {"commit_hipify": False}, {"hipify": False}, {"submodules": False}])
+def test_again_does_nothing_and_other_refs_work(trees: Trees, way: dict[str, bool], tmp_path: Path) -> None:
+    first = trees.checkout(**way)
+    assert first.changed
+    begin = time.monotonic()
+    again = trees.checkout(**way)
+    assert time.monotonic() - begin < 1.0  # 0.1 s on a quiet machine
+    assert (again.changed, again.head) == (False, first.head)
+    here = content(trees.directory)
+    assert trees.checkout("feature", **way).changed
+    straight = Trees(trees.upstream, tmp_path / "straight")
+    straight.checkout("feature", **way)
+    assert content(trees.directory) == content(straight.directory)
+    assert trees.checkout("main", **way).head == first.head
+    assert content(trees.directory) == here
+    if way.get("commit_hipify", True):
+        assert trees.is_clean()
+    else:
+        assert trees.git("rev-parse", "HEAD") == first.upstream.commit
+        assert not trees.git("tag", "-l", TAGS[1])
+        assert not tree_identity(trees.directory, env=trees.env).dirty
+
+
+def test_from_one_way_to_another(trees: Trees) -> None:
+    committed = trees.checkout()
+    files = content(trees.directory)
+    plain = trees.checkout(commit_hipify=False)
+    assert plain.head == plain.upstream.commit
+    assert content(trees.directory) == files
+    bare = trees.checkout(hipify=False, submodules=False)
+    assert bare.head == plain.head
+    assert not (trees.directory / "hip").exists()
+    assert not any((trees.directory / "third_party/middle").iterdir())
+    assert not trees.git("tag", "-l", TAGS[1])
+    assert trees.is_clean()
+    assert trees.checkout().head == committed.head
+    assert content(trees.directory) == files
+
+
+@pytest.mark.parametrize("way", [{}, {"commit_hipify": False}])
+def test_unchanged_content_keeps_its_time(trees: Trees, way: dict[str, bool]) -> None:
+    trees.checkout(**way)
+    before, files = times(trees.directory), content(trees.directory)
+    trees.checkout("feature", **way)
+    after, now = times(trees.directory), content(trees.directory)
+    changed = {path for path in after if after[path] != before.get(path)}
+    assert changed == {path for path in now if now[path] != files.get(path)}
+    assert {"a.cu", "hip/a.hip", "ignored_hip/a.hip", "third_party/middle/deep dir/hip/deep.hip"} <= changed
+    assert "CMakeLists.txt" not in changed
+    assert not (trees.directory / "hip/b.hip").exists()
+
+
+@pytest.mark.parametrize("ref", ["main", "refs/heads/main", "heads/main", "v1", "tags/v1", "COMMIT"])
+def test_any_kind_of_ref(trees: Trees, ref: str) -> None:
+    commit = trees.upstream.git("root", "rev-parse", "main")
+    result = trees.checkout(commit if ref == "COMMIT" else ref, hipify=False, submodules=False, depth=1)
+    assert result.upstream.commit == result.head == commit
+    assert trees.git("rev-list", "--count", "HEAD") == "1"
+
+
+def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Trees) -> None:
+    pull = trees.checkout("refs/pull/7/head", depth=1, jobs=2)
+    assert (trees.directory / "a.cu").read_text() == "cuda a3\n"
+    offline = replace(trees.request(pull.upstream.commit), pin=Pin("file:///gone", pull.upstream.commit, "x"))
+    assert checkout(offline, env=trees.env, python=Path(sys.executable)).head == pull.head
+    assert not checkout(offline, env=trees.env, python=Path(sys.executable)).changed
+
+
+def test_shallow_submodule_whose_server_gives_out_only_tips(
+    trees: Trees, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trees.env = {
+        **trees.env,
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.version",
+        "GIT_CONFIG_VALUE_0": "0",
+    }
+    trees.upstream.git("inner", "branch", "-f", "old", "main~1")
+    trees.upstream.git("inner", "branch", "-D", "old")
+    assert trees.checkout("main", depth=1).changed
+    assert "whole history" in capsys.readouterr().err
+    assert trees.is_clean()
+
+
+OWN_WORK: dict[str, Callable[[Path], object]] = {
+    "modified a.cu": lambda d: (d / "a.cu").write_text("mine"),
+    "modified hip/a.hip": lambda d: (d / "hip/a.hip").write_text("mine"),
+    'new notes "ü"\nx': lambda d: (d / 'notes "ü"\nx').write_text("mine"),
+    "removed plain.txt": lambda d: (d / "plain.txt").unlink(),
+    "modified third_party/middle/deep dir/deep.cu": lambda d: (
+        d / "third_party/middle/deep dir/deep.cu"
+    ).write_text("mine"),
+    "new third_party/middle/mine": lambda d: (d / "third_party/middle/mine").write_text("mine"),
+}
+
+
+@pytest.mark.parametrize("way", [{}, {"commit_hipify": False}])
+@pytest.mark.parametrize("what", OWN_WORK)
+def test_somebodys_own_files_are_refused(trees: Trees, what: str, way: dict[str, bool]) -> None:
+    trees.checkout(**way)
+    OWN_WORK[what](trees.directory)
+    files, head = content(trees.directory), trees.git("rev-parse", "HEAD")
+    for ref in ("main", "feature"):
+        with pytest.raises(SourceError, match="has changes of yours") as refused:
+            trees.checkout(ref, **way)
+        assert what in refused.value.message
+        assert "git stash -u" in (refused.value.tip or "")
+    assert content(trees.directory) == files
+    assert trees.git("rev-parse", "HEAD") == head
+
+
+def test_the_tips_work(trees: Trees) -> None:
+    trees.checkout()
+    (trees.directory / "a.cu").write_text("mine")
+    (trees.directory / "new").write_text("mine")
+    trees.git("stash", "-u")
+    trees.checkout("feature")
+    (trees.directory / "a.cu").write_text("mine")
+    trees.git("commit", "-q", "-a", "-m", "My work")
+    with pytest.raises(SourceError, match=r"commits of yours:\n.*My work \(in the root\)") as refused:
+        trees.checkout("main")
+    command = (refused.value.tip or "").split("`")[1]
+    for part in command.split(" && "):
+        trees.git(*part.split()[1:])
+    trees.checkout("main")
+    assert trees.git("log", "-1", "--format=%s", "my-work") == "My work"
+
+
+def test_commits_staged_content_and_files_in_the_way(trees: Trees) -> None:
+    trees.checkout(hipify=False)
+    module = trees.directory / "third_party/middle"
+    (module / "mid.cu").write_text("mine")
+    trees.git("commit", "-q", "-a", "-m", "In the middle", where="third_party/middle")
+    with pytest.raises(SourceError, match=r"In the middle \(in third_party/middle\)"):
+        trees.checkout("feature", hipify=False)
+    trees.git("checkout", "-q", TAGS[0], where="third_party/middle")
+    (trees.directory / "a.cu").write_text("staged")
+    trees.git("add", "a.cu")
+    (trees.directory / "a.cu").write_text("cuda a\n")
+    with pytest.raises(SourceError, match=r"staged \(modified\) a.cu"):
+        trees.checkout("feature", hipify=False)
+    trees.git("reset", "-q", "--hard")
+    (trees.directory / ".git/info").mkdir(exist_ok=True)
+    (trees.directory / ".git/info/exclude").write_text("c.cu\n")
+    (trees.directory / "c.cu").write_text("mine, and ignored")
+    with pytest.raises(SourceError, match=r"in the way of .*\n  c.cu"):
+        trees.checkout("feature", hipify=False)
+    (trees.directory / "c.cu").unlink()
+    trees.checkout("feature", hipify=False)
+
+
+def test_a_clone_of_somebodys(trees: Trees, tmp_path: Path) -> None:
+    trees.upstream.git(tmp_path, "clone", "-q", trees.upstream.url, "tree")
+    (trees.directory / "mine").write_text("mine")
+    with pytest.raises(SourceError, match="new mine"):
+        trees.checkout("feature")
+    (trees.directory / "mine").unlink()
+    assert trees.checkout("feature").changed
+    trees.upstream.git(tmp_path, "clone", "-q", (trees.upstream.folder / "inner").as_uri(), "inner")
+    trees.directory = tmp_path / "inner"
+    with pytest.raises(SourceError, match=r"is a clone of .*inner, not of .*root"):
+        trees.checkout()
+
+
+def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Trees, upstream: Upstream) -> None:
+    upstream.git("root", "checkout", "-q", "-B", "without", "main")
+    upstream.git("root", "rm", "-q", "-f", "third_party/middle")
+    (upstream.root / "third_party").mkdir(exist_ok=True)
+    (upstream.root / "third_party/middle").write_text("a file now\n")
+    upstream.commit("root", "without submodule")
+    upstream.git("root", "checkout", "-q", "main")
+    trees.checkout()
+    (trees.directory / ".git/modules/third_party/middle/info").mkdir(exist_ok=True)
+    (trees.directory / ".git/modules/third_party/middle/info/exclude").write_text("*.mine\n")
+    (trees.directory / "third_party/middle/x.mine").write_text("precious")
+    trees.checkout("without")
+    assert (trees.directory / "third_party/middle").read_text() == "a file now\n"
+    assert trees.is_clean()
+    kept = list((trees.directory / ".git/rocm-wheels/kept").rglob("x.mine"))
+    assert [path.read_text() for path in kept] == ["precious"]
+    trees.checkout()
+    assert (trees.directory / "third_party/middle/deep dir/hip/deep.hip").exists()
+    assert trees.is_clean()
+
+
+def test_one_run_at_a_time(trees: Trees) -> None:
+    from rocm_wheels.workspace import exclusive
+
+    trees.checkout(hipify=False)
+    with (
+        exclusive(trees.directory / ".git/rocm-wheels", what="a test"),
+        pytest.raises(UsageError, match=r"in use by process .*a test"),
+    ):
+        trees.checkout("feature", hipify=False)
+
+
+def test_a_submodule_from_this_machine_needs_the_users_word(trees: Trees) -> None:
+    with pytest.raises(SourceError, match="transport 'file' not allowed"):
+        trees.checkout(local_origin=False)
+    assert trees.checkout().changed
