@@ -18,6 +18,7 @@ import pytest
 from rocm_wheels.compile.environment import build_environment
 from rocm_wheels.compile.failure import BuildFailed
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
+from rocm_wheels.compile.generated import leftovers_excluded
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads, write_generated
 from rocm_wheels.compile.sdk_tree import look_at_sdk
@@ -299,14 +300,15 @@ def test_a_pep_517_build(recipe: Project, make: Make, source: Path) -> None:
 
 def test_generated_files_do_not_make_a_checkout_look_changed(source: Path, base: Mapping[str, str]) -> None:
     path = source / "small" / "_rocm_init.py"
-    assert write_generated(path, "x = 1\n", env=base) is True
+    name = "small/_rocm_init.py"
+    assert write_generated(source, name, "x = 1\n", env=base) is True
     date = path.stat().st_mtime_ns
-    assert write_generated(path, "x = 1\n", env=base) is False
+    assert write_generated(source, name, "x = 1\n", env=base) is False
     assert path.stat().st_mtime_ns == date
     assert status(source) == ""
     exclude = (source / ".git/info/exclude").read_text()
     assert exclude.splitlines().count("/small/_rocm_init.py") == 1
-    assert write_generated(path, "x = 2\n", env=base) is True
+    assert write_generated(source, name, "x = 2\n", env=base) is True
     assert (source / ".git/info/exclude").read_text() == exclude
 
 
@@ -315,11 +317,34 @@ def test_a_submodule_and_a_plain_folder_are_fine_too(
 ) -> None:
     linked = tmp_path / "linked"
     subprocess.run([*GIT, "worktree", "add", "-q", str(linked)], cwd=source, check=True)
-    write_generated(linked / "small" / "_rocm_init.py", "x = 1\n", env=base)
+    write_generated(linked, "small/_rocm_init.py", "x = 1\n", env=base)
     assert status(linked) == ""
     plain = tmp_path / "plain"
     plain.mkdir()
-    assert write_generated(plain / "x.py", "x\n", env={**base, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert write_generated(plain, "x.py", "x\n", env={**base, "GIT_CEILING_DIRECTORIES": str(tmp_path)})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
+    source: Path, tmp_path: Path, base: Mapping[str, str], killed: bool
+) -> None:
+    marker, log = tmp_path / "running.json", tmp_path / "x.log"
+    (source / "mine.txt").write_text("the user's own")
+    blocks = [leftovers_excluded(source, marker, log, base)]
+    blocks[0].__enter__()
+    (source / "src" / "hip [1]").mkdir()
+    (source / "src" / "hip [1]" / "k.hip").write_text("translated")
+    (source / "src" / "a_hip.c").write_text("translated")
+    log.write_text("the end\n")
+    if killed:
+        late = time.time() + 100
+        (source / "later.txt").write_text("the user's own, after the build was killed")
+        os.utime(source / "later.txt", (late, late))
+        blocks.append(leftovers_excluded(source, marker, log, base))
+        blocks[1].__enter__()
+    blocks[-1].__exit__(None, None, None)
+    assert status(source) == ("?? later.txt\n" if killed else "") + "?? mine.txt\n"
+    assert not marker.exists()
 
 
 SDK = """

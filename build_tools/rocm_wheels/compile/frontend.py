@@ -11,6 +11,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from rocm_wheels.compile.failure import BuildFailed, explain_failure, first_failure, repeat_command
+from rocm_wheels.compile.generated import leftovers_excluded
 from rocm_wheels.compile.hooks import hooks_of
 from rocm_wheels.compile.hooks.hook import Preparation
 from rocm_wheels.compile.request import BuildRequest
@@ -56,26 +57,23 @@ def build_wheel(
     folder = request.folder
     files = [request.source / name for name in request.project.build.requirements]
     install_requirements([file for file in files if file.is_file()])
-    key = tree_key(request, env, python=python, python_tag=python_tag)
-    tree = enter_tree(request, key, parking, env=base, clean=clean)
-    hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
     out_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name:
+    marker = parking / request.project.name / "running.json"
+    with (
+        leftovers_excluded(request.source, marker, log, base),
+        tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
+    ):
+        key = tree_key(request, env, python=python, python_tag=python_tag)
+        tree = enter_tree(request, key, parking, env=base, clean=clean)
+        hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
         fresh = Path(name).absolute()
         argv = front_end_command(request, folder, python=python, out_dir=fresh)
         shown = front_end_command(request, folder, python=python, out_dir=out_dir.absolute())
-        command = repeat_command(shown, cwd=folder, base=base, env=env)
         begin = log.stat().st_size if log.is_file() else 0
-        finished = run(
-            argv,
-            env=env,
-            cwd=folder,
-            log=log,
-            on_line=on_line,
-            check=None,
-            what=f"building {request.project.name}",
-        )
+        what = f"building {request.project.name}"
+        finished = run(argv, env=env, cwd=folder, log=log, on_line=on_line, check=None, what=what)
         if finished.returncode:
+            command = repeat_command(shown, cwd=folder, base=base, env=env)
             raise _failed(request, finished.returncode, log, begin, command)
         wheel, version = the_wheel(request, fresh)
         path = out_dir / wheel.name

@@ -1,14 +1,26 @@
-"""Files in a source tree that git ignores: what builds leave outside their build folder."""
+"""Files in a checkout that are not git's: what builds leave outside their build folder.
+
+torch's cpp_extension writes translated sources beside the originals, setuptools an egg-info. Git
+calls them untracked: the tree would look changed by its user, and its identity with it. They are
+listed in ``info/exclude``, which belongs to the clone and is never committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.log import note
 from rocm_wheels.process import capture
+from rocm_wheels.workspace import write_json, write_whole
 
 _STAY = ("__pycache__", "dist")
+_SPECIAL = re.compile(r"([\\*?\[ ])")  # characters that mean something in a pattern of git
+_LATE_SECONDS = 5.0  # a killed build's last file may be younger than its last line of log
 
 
 def ignored_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
@@ -16,14 +28,80 @@ def ignored_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
 
     Bytecode, ``dist`` and everything hidden (environments, editors) is left out.
     """
-    question = ["git", "ls-files", "-z", "--others", "--ignored", "--exclude-standard"]
+    answer = _ask(source, env, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+    return frozenset(name for name in answer.split("\0") if name and _matters(PurePosixPath(name)))
+
+
+def untracked_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
+    """Return what ``git status`` shows as untracked; a folder of nothing else counts as one, with ``/``."""
+    shown = ("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
+    return frozenset(name for name in _ask(source, env, *shown).split("\0") if name)
+
+
+def exclude(source: Path, names: Iterable[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """List files (relative to ``source``) in the checkout's ``info/exclude``; return those that are new there.
+
+    Nothing happens in a plain folder.
+    """
+    wanted = sorted(names)
+    answer = _ask(source, env, "rev-parse", "--show-prefix", "--git-path", "info/exclude") if wanted else ""
+    if not answer:
+        return ()
+    prefix, place = answer.split("\n")
+    path = source / place
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    patterns = ["/" + _SPECIAL.sub(r"\\\1", prefix + name) for name in wanted]
+    fresh = [pattern for pattern in patterns if pattern not in text.splitlines()]
+    if fresh:
+        write_whole(path, text + ("" if not text or text.endswith("\n") else "\n") + "\n".join(fresh) + "\n")
+    return tuple(fresh)
+
+
+@contextlib.contextmanager
+def leftovers_excluded(source: Path, marker: Path, log: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """Exclude what appears in ``source`` during the block, whether it ends well or not.
+
+    ``marker`` remembers, for a build that is killed, what was there before it: the next one
+    excludes what is younger than that and not younger than the killed build's log. What a user
+    adds later stays visible.
+    """
+    _settle_killed(source, marker, env)
+    before = untracked_files(source, env)
+    write_json(marker, {"source": str(source), "log": str(log), "before": sorted(before)})
     try:
-        listing = capture(question, env=env, cwd=source)
+        yield
+    finally:
+        _say(source, exclude(source, untracked_files(source, env) - before, env))
+        marker.unlink(missing_ok=True)
+
+
+def _settle_killed(source: Path, marker: Path, env: Mapping[str, str]) -> None:
+    if not marker.is_file():
+        return
+    past = json.loads(marker.read_text(encoding="utf-8"))
+    log = Path(past["log"])
+    if past["source"] == str(source) and log.is_file():
+        end = log.stat().st_mtime + _LATE_SECONDS
+        since = untracked_files(source, env) - frozenset(past["before"])
+        ours = [name for name in since if (source / name).lstat().st_mtime <= end]
+        _say(source, exclude(source, ours, env))
+    marker.unlink()
+
+
+def _say(source: Path, patterns: tuple[str, ...]) -> None:
+    if patterns:
+        shown = ", ".join(patterns[:3]) + (", …" if len(patterns) > 3 else "")
+        note(f"the build left files in {source}; git is told not to see them (info/exclude): {shown}")
+
+
+def _ask(source: Path, env: Mapping[str, str], *question: str) -> str:
+    """Ask git in a folder; the answer is empty in a folder that is no checkout."""
+    try:
+        return capture(["git", *question], env={**env, "LC_ALL": "C"}, cwd=source)
     except RocmWheelsError as fault:
         if "not a git repository" in str(fault):
-            return frozenset()
+            return ""
         raise
-    return frozenset(name for name in listing.split("\0") if name and _matters(PurePosixPath(name)))
 
 
 def _matters(path: PurePosixPath) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from rocm_wheels.errors import RocmWheelsError, SdkError
+from rocm_wheels.compile.generated import exclude
+from rocm_wheels.errors import SdkError
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
 from rocm_wheels.process import capture
@@ -125,30 +126,14 @@ def initialize():
 '''
 
 
-def write_generated(path: Path, text: str, *, env: Mapping[str, str]) -> bool:
-    """Write a generated file below a source tree if its content changes; tell whether it did.
+def write_generated(source: Path, name: str, text: str, *, env: Mapping[str, str]) -> bool:
+    """Write a generated file into a source tree if its content changes; tell whether it did.
 
-    A change of its date alone would rebuild what depends on it. In a git checkout the file is listed in
-    ``info/exclude``, so that neither ``git status`` nor a tree id that honours excludes sees it.
+    A change of its date alone would rebuild what depends on it. Git is told not to see the file.
     """
+    path = source / name
     changed = not path.is_file() or path.read_bytes() != text.encode("utf-8")
     if changed:
         write_whole(path, text)
-    _exclude(path, env)
+    exclude(source, [name], env)
     return changed
-
-
-def _exclude(path: Path, env: Mapping[str, str]) -> None:
-    question = ["git", "rev-parse", "--show-prefix", "--git-path", "info/exclude"]
-    try:
-        listing = capture(question, env=env, cwd=path.parent)
-    except RocmWheelsError as fault:
-        if "not a git repository" in str(fault):
-            return  # a plain folder: nothing watches it
-        raise
-    prefix, place = listing.split("\n")
-    exclude = path.parent / place
-    line = f"/{prefix}{path.name}"
-    text = exclude.read_text(encoding="utf-8") if exclude.is_file() else ""
-    if line not in text.splitlines():
-        write_whole(exclude, text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")

@@ -47,7 +47,7 @@ def _bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
 def _prepare(request: BuildRequest, given: Preparation) -> None:
     if given.preloads is None:
         raise BuildError("torch: the SDK was not asked what it can preload")
-    write_generated(request.source / _INIT, render(request.sdk.version, given.preloads), env=given.env)
+    write_generated(request.source, _INIT, render(request.sdk.version, given.preloads), env=given.env)
     if request.platform == "windows":
         for source in windows_libraries(given.env):
             target = request.source / "torch" / "lib" / source.name
