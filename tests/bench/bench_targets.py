@@ -1,8 +1,7 @@
 """What reading targets costs against inflating the wheel: ``python tests/bench/bench_targets.py WHEEL…``.
 
 Prints, for each wheel, the median of alternated runs, each in a process of its own, their ratio
-to a plain inflation of every member (what ``unzip -t`` does), and the peak memory, which
-counts the pages of the mapped wheel too.
+to a plain inflation of every member (what ``unzip -t`` does), and the peak memory.
 """
 
 from __future__ import annotations

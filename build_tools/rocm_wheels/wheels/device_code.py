@@ -110,9 +110,9 @@ def read_wheel(path: Path) -> dict[str, list[CodeObject]]:
             return None
         return lambda data: read_bytes(data, f"{path}: {name}")
 
-    wheel = WheelArchive.open(path)
-    wheel.require_sound()
-    contents = wheel.read_all(choose, digest=False)
+    with WheelArchive.open(path) as wheel:
+        wheel.require_sound()
+        contents = wheel.read_all(choose, digest=False)
     for content in contents:
         if content.fault:
             raise DataError(content.fault)

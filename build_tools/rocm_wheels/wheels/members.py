@@ -1,8 +1,8 @@
 """The members of a wheel: each inflated at most once, in threads, with every damage named.
 
-The central directory is read by ``zipfile``; contents are inflated here, straight from the
-mapped file, so that threads need no lock, a fault is told by its name and nothing
-is inflated that nobody wants. Source: PKWARE APPNOTE 6.3.
+The central directory is read by ``zipfile``; contents are inflated here, so that members can be
+read in threads, a fault is told by its name and nothing is inflated that nobody
+wants. Source: PKWARE APPNOTE 6.3.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Generic, TypeVar
+from threading import Lock
+from typing import BinaryIO, Generic, TypeVar
 
 from rocm_wheels.errors import DataError
 
@@ -62,29 +64,30 @@ class Content(Generic[T]):
 
 
 class WheelArchive:
-    """A wheel, mapped. ``members`` are its files in the order of the archive, folders left out."""
+    """An open wheel. ``members`` are its files in the order of the archive, folders left out."""
 
-    def __init__(self, path: Path, view: memoryview, members: list[zipfile.ZipInfo]) -> None:
+    def __init__(self, path: Path, file: BinaryIO, members: list[zipfile.ZipInfo], size: int) -> None:
         self.path = path
         self.members = members
-        self._view = view
+        self.size = size
+        self._file = file
+        self._lock = Lock()
 
     @classmethod
-    def open(cls, path: Path) -> WheelArchive:
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[WheelArchive]:
         """Open a wheel; DataError when it is not there or its directory cannot be read."""
         try:
-            with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-                view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-                return cls(path, view, [info for info in archive.infolist() if not info.is_dir()])
+            file = open(path, "rb")  # noqa: SIM115 - closed below, apart from the faults of the directory
         except OSError as cause:
-            raise DataError(f"cannot read {path}") from cause
-        except _BROKEN_DIRECTORY as cause:
-            raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
-
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        return len(self._view)
+            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+        with file:
+            try:
+                members = [info for info in zipfile.ZipFile(file).infolist() if not info.is_dir()]
+                size = file.seek(0, os.SEEK_END)
+            except (OSError, *_BROKEN_DIRECTORY) as cause:
+                raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
+            yield cls(path, file, members, size)
 
     def faults(self) -> list[str]:
         """Return what is wrong with names and kinds of members, before any is read."""
@@ -107,7 +110,10 @@ class WheelArchive:
 
     def sha256(self) -> str:
         """Return the digest (hex) of the whole file."""
-        return hashlib.sha256(self._view).hexdigest()
+        hasher = hashlib.sha256()
+        for at in range(0, self.size, _PIECE):
+            hasher.update(self._bytes_at(at, min(_PIECE, self.size - at)))
+        return hasher.hexdigest()
 
     def read_all(self, choose: Choose[T], *, digest: bool) -> list[Content[T]]:
         """Read every member once, in the order of ``members``.
@@ -155,10 +161,9 @@ class WheelArchive:
 
     def _inflate(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
         """Yield a member piece by piece; raises _MemberFault. All checks are done when it ends."""
-        data = self._stored_bytes(info)
-        pieces = _inflate_pieces(data) if info.compress_type == zipfile.ZIP_DEFLATED else _plain_pieces(data)
+        data = self._compressed(info)
         size = checksum = 0
-        for piece in pieces:
+        for piece in _inflated(data) if info.compress_type == zipfile.ZIP_DEFLATED else data:
             size += len(piece)
             if size > info.file_size:
                 raise _MemberFault(f"inflates to more than the {info.file_size} bytes it declares")
@@ -169,7 +174,8 @@ class WheelArchive:
         if checksum != info.CRC:
             raise _MemberFault("its content does not have the CRC that the archive states")
 
-    def _stored_bytes(self, info: zipfile.ZipInfo) -> memoryview:
+    def _compressed(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
+        """Yield what the archive holds of a member, once its two headers agree."""
         if info.flag_bits & _ENCRYPTED:
             raise _MemberFault("encrypted")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -177,18 +183,27 @@ class WheelArchive:
         if info.file_size > _DEFLATE_LIMIT * (info.compress_size + 64):
             raise _MemberFault(f"{info.compress_size} bytes cannot inflate to {info.file_size}")
         at = info.header_offset
-        header = bytes(self._view[at : at + _LOCAL_HEADER.size]) if at >= 0 else b""
+        header = self._bytes_at(at, _LOCAL_HEADER.size)
         if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\x03\x04":
             raise _MemberFault(f"no member begins at {at}, where the directory says")
         _, flags, name_size, extra_size = _LOCAL_HEADER.unpack(header)
-        start = at + _LOCAL_HEADER.size + name_size
-        name = bytes(self._view[start - name_size : start])
+        name = self._bytes_at(at + _LOCAL_HEADER.size, name_size)
         if name.decode("utf-8" if flags & _UTF8 else "cp437", "replace") != info.orig_filename:
             raise _MemberFault(f"the member at {at} calls itself {name!r}")
-        start += extra_size
-        if start + info.compress_size > len(self._view):
+        start = at + _LOCAL_HEADER.size + name_size + extra_size
+        end = start + info.compress_size
+        if end > self.size:
             raise _MemberFault("reaches past the end of the archive: cut short")
-        return self._view[start : start + info.compress_size]
+        for place in range(start, end, _INPUT):
+            yield self._bytes_at(place, min(_INPUT, end - place))
+
+    def _bytes_at(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file; fewer, or none, where it ends."""
+        if not 0 <= offset < self.size:
+            return b""
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.read(size)
 
 
 class _MemberFault(Exception):
@@ -218,19 +233,14 @@ class _Store:
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _plain_pieces(data: memoryview) -> Iterator[bytes]:
-    for at in range(0, len(data), _PIECE):
-        yield bytes(data[at : at + _PIECE])
-
-
-def _inflate_pieces(data: memoryview) -> Iterator[bytes]:
+def _inflated(data: Iterator[bytes]) -> Iterator[bytes]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        for at in range(0, len(data), _INPUT):
-            more = bytes(data[at : at + _INPUT])
-            while more and not stream.eof:
-                yield stream.decompress(more, _PIECE)
-                more = stream.unconsumed_tail
+        for more in data:
+            left = more
+            while left and not stream.eof:
+                yield stream.decompress(left, _PIECE)
+                left = stream.unconsumed_tail
         if not stream.eof:
             yield stream.flush()
     except zlib.error as cause:

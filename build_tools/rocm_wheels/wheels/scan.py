@@ -1,8 +1,8 @@
 """One pass over a wheel that serves every check: digests, RECORD, METADATA, WHEEL, device code.
 
 Each member is inflated once; what is wrong with one is a fault in the result, so that
-a report can name all of them. Memory stays at a few pieces a thread, whatever the wheel's
-size; the digest of the file itself is computed beside, from the same mapped bytes.
+a report can name all of them. Memory: about 64 MiB a thread, whatever the wheel's size (a
+larger member with device code goes through a temporary file).
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = 
             return lambda data: _read_code(data, f"{path}: {name}")
         return None
 
-    archive = WheelArchive.open(path)
-    faults = archive.faults()
-    contents = archive.read_all(choose, digest=True)
+    with WheelArchive.open(path) as archive:
+        faults = archive.faults()
+        contents = archive.read_all(choose, digest=True)
+        size, file_digest = archive.size, archive.sha256()
     for content in contents:
         own = content.result.fault if content.result else None
         faults += [fault for fault in (content.fault, own) if fault]
@@ -93,8 +94,8 @@ def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = 
     recorded = {entry.path: entry for entry in about.record or ()}
     return WheelScan(
         path=path,
-        size=archive.size,
-        sha256=archive.sha256(),
+        size=size,
+        sha256=file_digest,
         members=tuple(
             ScannedMember(member, length, encode_digest(sha256), recorded.get(member))
             for member, (length, sha256) in whole.items()
