@@ -39,7 +39,7 @@ def untracked_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
 
 
 def exclude(source: Path, names: Iterable[str], env: Mapping[str, str]) -> tuple[str, ...]:
-    """List files (relative to ``source``) in the checkout's ``info/exclude``; return those that are new there.
+    """List files (relative to ``source``) in the checkout's ``info/exclude``; return those new there.
 
     Nothing happens in a plain folder.
     """
