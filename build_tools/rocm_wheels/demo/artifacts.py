@@ -20,7 +20,7 @@ from rocm_wheels.demo.folders import files_of, fingerprint, make_folder
 from rocm_wheels.errors import DataError, SdkError
 from rocm_wheels.process import capture
 
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+].*)?")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[.a-z+][\w.+]*)?")
 _LAYOUT = 1  # raise it when this module changes what it makes from the same sources
 
 
@@ -77,9 +77,7 @@ LIBRARIES = (
 )
 _LLVM_BIN = "amd-llvm_run_generic/compiler/amd-llvm/stage/lib/llvm/bin"
 _LINKS = (
-    (f"{_LLVM_BIN}/clang++", "clang"),
-    (f"{_LLVM_BIN}/lld", "clang"),
-    (f"{_LLVM_BIN}/ld.lld", "clang"),
+    *((f"{_LLVM_BIN}/{name}", "clang") for name in ("clang++", "amdclang", "amdclang++", "lld", "ld.lld")),
     ("amd-llvm_run_generic/compiler/amd-llvm/stage/llvm", "lib/llvm"),
 )
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 VERSION = "3.7.0"
@@ -27,6 +28,15 @@ def version():
     return f"{VERSION}+git{commit}{suffix.replace('+', '-')}" if commit else f"{VERSION}{suffix}"
 
 
+class BuildExtension(build_ext):
+    """Leaves out what the interpreter says about the machine that it was built on."""
+
+    def build_extensions(self):
+        words = self.compiler.linker_so
+        self.compiler.linker_so = [word for word in words if not word.startswith("-Wl,-rpath")]
+        super().build_extensions()
+
+
 setup(
     name=os.environ.get("TRITON_WHEEL_NAME", "triton"),
     version=version(),
@@ -34,6 +44,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages("python", include=["triton", "triton.*"]),
     package_dir={"": "python"},
-    ext_modules=[Extension("triton._C.libtriton", ["python/src/main.c"])],
+    ext_modules=[Extension("triton._C.libtriton", ["python/src/main.c"], extra_compile_args=["-g0"])],
+    cmdclass={"build_ext": BuildExtension},
     zip_safe=False,
 )

@@ -76,6 +76,10 @@ class BuildExtension(build_ext):
 
     def build_extensions(self):
         self.compiler.src_extensions.append(".hip")
+        # some interpreters are linked with a folder of their builder's machine; it is none of ours
+        for linker in ("linker_so", "linker_so_cxx"):
+            words = getattr(self.compiler, linker, None) or []
+            setattr(self.compiler, linker, [word for word in words if not word.startswith("-Wl,-rpath")])
         compile_all = self.compiler.compile
 
         def compile_with_hip(sources, output_dir=None, include_dirs=None, **options):

@@ -8,9 +8,7 @@ if(NOT TARGET hip-lang::amdhip64)
     INTERFACE_INCLUDE_DIRECTORIES "${_root}/include")
   add_library(hip-lang::device INTERFACE IMPORTED)
   set_target_properties(hip-lang::device PROPERTIES
-    INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:HIP>:-nogpuinc;-nogpulib>"
     INTERFACE_INCLUDE_DIRECTORIES "${_root}/include"
     INTERFACE_LINK_LIBRARIES hip-lang::amdhip64)
 endif()
-set(CMAKE_HIP_RUNTIME_LIBRARIES_STATIC hip-lang::device hip-lang::amdhip64)
-set(CMAKE_HIP_RUNTIME_LIBRARIES_SHARED hip-lang::device hip-lang::amdhip64)
+set(_CMAKE_HIP_DEVICE_RUNTIME_TARGET "hip-lang::device") # what cmake links each HIP target with

@@ -1,0 +1,65 @@
+"""Folders made once: whole or not at all, and not again from the same input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rocm_wheels.demo.folders import fingerprint, made_from, make_folder
+from rocm_wheels.errors import DataError
+
+
+def _fill_with(text: str):  # type: ignore[no-untyped-def]
+    return lambda folder: (folder / "file").write_text(text)
+
+
+def test_it_is_made_once_for_one_input(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "folder"
+    assert make_folder(folder, "a", _fill_with("one"))
+    assert not make_folder(folder, "a", _fill_with("never written"))
+    assert (folder / "file").read_text() == "one"
+    assert make_folder(folder, "b", _fill_with("two"))
+    assert (folder / "file").read_text() == "two"
+    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
+
+
+def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    make_folder(folder, "a", _fill_with("one"))
+
+    def fail(beside: Path) -> None:
+        (beside / "half").touch()
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        make_folder(folder, "b", fail)
+    assert made_from(folder) == "a"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("leftover", [".folder.part", ".folder.old"])
+def test_what_a_killed_run_left_is_cleared(tmp_path: Path, leftover: str) -> None:
+    (tmp_path / leftover).mkdir()
+    (tmp_path / leftover / "half").touch()
+    assert make_folder(tmp_path / "folder", "a", _fill_with("one"))
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == [".made-from", "file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_somebodys_files_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(DataError, match="holds files that were not made here"):
+        make_folder(tmp_path, "a", _fill_with("one"))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_fingerprint_sees_names_contents_and_facts(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    first = fingerprint([tmp_path], "7.1.0")
+    assert fingerprint([tmp_path], "7.1.0") == first
+    assert fingerprint([tmp_path], "7.2.0") != first
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
+    assert fingerprint([tmp_path], "7.1.0") == first
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert fingerprint([tmp_path], "7.1.0") != first
