@@ -109,8 +109,16 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
 
     base = {"CXXFLAGS": "-O2", "PYTORCH_ROCM_ARCH": "gfx942", "MAX_JOBS": "2"}
     same = {"MAX_JOBS": "9", "PYTORCH_BUILD_VERSION": "3", "BUILD_NUMBER": "2", "TERM": "x", "PATH": "/x"}
+    same |= {"TORCH_LOGS": "x", "TRITON_CACHE_DIR": "/c", "BUILD_ID": "7", "BUILD_URL": "https://x"}
+    same |= {"CMAKE_BUILD_PARALLEL_LEVEL": "3", "MKL_NUM_THREADS": "1", "HIP_VISIBLE_DEVICES": "0"}
     assert name(base) == name(base | same)
-    for change in ({"CXXFLAGS": "-O3"}, {"PYTORCH_ROCM_ARCH": "gfx1100"}, {"USE_GLOO": "0"}, {"CC": "gcc"}):
+    for change in (
+        {"CXXFLAGS": "-O3"},
+        {"PYTORCH_ROCM_ARCH": "gfx1100"},
+        {"USE_GLOO": "0"},
+        {"BUILD_TEST": "0"},
+        {"CC": "gcc"},
+    ):
         assert name(base) != name(base | change)
     assert name(base) != name(base, python="/other/bin/python")
 

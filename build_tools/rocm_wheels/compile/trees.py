@@ -33,16 +33,20 @@ from rocm_wheels.workspace import write_json
 
 KEY_FILE = ".rocm-wheels-tree"
 _BINARIES = (".so", ".pyd", ".dll", ".dylib")
-# Variables that a first configure writes down for good, or that change what is compiled.
+# Variables that a first configure writes down for good, or that change what is compiled. The names of
+# torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
 _CONFIGURES = re.compile(
     r"(?:CC|CXX|CPP|LD|AR|HIPCC|BLAS|CPATH|LIBRARY_PATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|PKG_CONFIG_PATH"
-    r"|(?:C|CXX|CPP|LD|HIP|HIPCC)FLAGS|DISTUTILS_USE_SDK|FORCE_CUDA"
-    r"|(?:USE|BUILD|CMAKE|HIP|ROCM|PYTORCH|TORCH|TORCHVISION|TRITON|LLVM|OpenBLAS|AOTRITON|MKL|libuv)_\w+)"
+    r"|(?:C|CXX|CPP|LD|HIP|HIPCC)FLAGS|DISTUTILS_USE_SDK|FORCE_CUDA|DEBUG|REL_WITH_DEB_INFO|BUILD_TYPE"
+    r"|PYTORCH_ROCM_ARCH|TORCH_CUDA_ARCH_LIST|ROCM_(?:HOME|PATH)|MKL_ROOT"
+    r"|HIP_(?:PATH|PLATFORM|CLANG_PATH|CLANG_LAUNCHER|DEVICE_LIB_PATH)"
+    r"|TRITON_(?:BUILD|APPEND|OFFLINE|CODEGEN|PLUGIN|WHEEL_NAME)\w*"
+    r"|(?:USE|CMAKE|TORCHVISION|LLVM|OpenBLAS|AOTRITON|libuv)_\w+)"
 )
-_NOT_OF_A_TREE = re.compile(
-    r"\w*BUILD_(?:VERSION|NUMBER)|TRITON_WHEEL_VERSION_SUFFIX|CMAKE_BUILD_PARALLEL_LEVEL"
-    r"|PYTORCH_EXTRA_INSTALL_REQUIREMENTS|HIP_VISIBLE_DEVICES|TORCH_HOME"
-)
+_SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
+# BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
+_SWITCH = re.compile(r"0|1|ON|OFF|TRUE|FALSE|YES|NO|Y|N", re.IGNORECASE)
+_NO_SWITCH = re.compile(r"BUILD_(?:NUMBER|ID|VERSION)")
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,7 @@ class _State:
 
 def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
     """Make the key of a build from what a configure step writes down: Python, ROCm, variables."""
-    parts = {
-        name: value
-        for name, value in env.items()
-        if _CONFIGURES.fullmatch(name) and not _NOT_OF_A_TREE.fullmatch(name)
-    }
+    parts = {name: value for name, value in env.items() if _is_configuration(name, value)}
     parts |= {
         "platform": request.platform,
         "python": str(python),
@@ -103,6 +103,12 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
         "ROCm": request.sdk.version,
     }
     return TreeKey(parts)
+
+
+def _is_configuration(name: str, value: str) -> bool:
+    if name.startswith("BUILD_") and name != "BUILD_TYPE":
+        return bool(_SWITCH.fullmatch(value)) and not _NO_SWITCH.fullmatch(name)
+    return bool(_CONFIGURES.fullmatch(name)) and name not in _SPEED_ONLY
 
 
 def enter_tree(
