@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rocm_artifacts import make_artifacts
+from rocm_artifacts import library, make_artifacts
+from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import ask
 from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+from rocm_wheels.sdk.elf import read_elf
+from rocm_wheels.sdk.runtime import find_patchelf
 from rocm_wheels.sdk.uv import uv_environment, uv_program
 from rocm_wheels.sdk.wheel_writer import WheelPlan, write_wheel
 
@@ -295,6 +299,39 @@ def test_a_damaged_installation_is_named(packages: Path, tmp_path: Path) -> None
     (root / ".unpacked.json").unlink()
     done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
     assert done.returncode == 1 and "pip install --force-reinstall --no-deps rocm-sdk-devel" in done.stderr
+
+
+def unlinked(tmp_path: Path) -> Path:
+    """Artifacts in which a library needs one of another package and does not say where that is."""
+    artifacts = make_artifacts(tmp_path / "artifacts")
+    blas = artifacts / "blas_lib_generic/math-libs/BLAS/stage/lib/libhipblas.so.3"
+    hip = artifacts / "core-hip_lib_generic/core/clr/stage/lib/libamdhip64.so.7.1"
+    library(
+        blas, "const char *blas_name(void) { return 0; }", "libhipblas.so.3", "-Wl,--no-as-needed", str(hip)
+    )
+    return artifacts
+
+
+def test_what_is_missing_on_the_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = PackageRequest(unlinked(tmp_path), tmp_path / "out")
+    (tmp_path / "bin").mkdir()
+    with pytest.raises(SdkError, match=r"\(clang-22\) needs a launcher, but there is no C compiler 'cc'"):
+        build_packages(request, {"PATH": str(tmp_path / "bin")})
+    for tool in ("cc", "as", "ld"):
+        (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SdkError, match=r"libhipblas.so.3 needs libraries of another package"):
+        build_packages(request, {"PATH": str(tmp_path / "bin")})
+    assert not request.destination.exists()
+
+
+@pytest.mark.skipif(find_patchelf(os.environ) is None, reason="patchelf is not installed")
+def test_libraries_are_told_where_their_siblings_are(tmp_path: Path) -> None:
+    wheels = build_packages(PackageRequest(unlinked(tmp_path), tmp_path / "out"), os.environ)
+    with zipfile.ZipFile(next(w for w in wheels if "libraries" in w.name)) as wheel:
+        path = Path(wheel.extract("_rocm_sdk_libraries/lib/libhipblas.so.3", tmp_path))
+    elf = read_elf(path)
+    assert elf is not None and elf.search == ("$ORIGIN/../../_rocm_sdk_core/lib",)
 
 
 def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:

@@ -110,6 +110,25 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
     assert not aside.exists() and ask(again.python, ENV).version == "7.1.0+small"
 
 
+def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    made = ensure(spec, tmp_path)
+    kill = "import os, signal\nfrom rocm_wheels.sdk import install\n"
+    kill += "install.pip_install = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+    words = [sys.executable, "-c", kill + _ENSURE.replace("==7.1.0", ">=7,<8"), str(spec.find_links)]
+    one = replace(spec, rocm_spec=">=7,<8", extras=("device-gfx942",))
+
+    def killed() -> None:
+        done = subprocess.run([*words, str(tmp_path / "work")], env=ENV, timeout=60, check=False)
+        assert done.returncode == -9
+
+    killed()
+    assert ensure(one, tmp_path).created
+    killed()  # it had begun to make another one in place of this
+    assert not ensure(one, tmp_path).created
+    python = made.prefix.with_name(f"{PY}-rocm-ge7-lt8") / "bin" / "python"
+    assert ask(python, ENV).version == "7.1.0+small"
+
+
 def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     before = json.loads((made.prefix / RECORD).read_text())

@@ -15,8 +15,8 @@ _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
 _SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
 _INSTALLED = """
 import importlib.metadata, json
-all = importlib.metadata.distributions()
-print(json.dumps({d.name: d.version for d in all if d.name.lower().startswith("rocm")}))
+found = [(d.name.lower().replace("_", "-"), d.version) for d in importlib.metadata.distributions()]
+print(json.dumps({n: v for n, v in reversed(found) if n == "rocm" or n.startswith("rocm-sdk-")}))
 """
 
 

@@ -136,10 +136,12 @@ def python_version(python: Path, env: Mapping[str, str]) -> str:
 
 def environment_name(spec: EnvironmentSpec, version: str) -> str:
     """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
-    words = {">": "gt", "<": "lt", "~": "about", "!": "not", "*": "any"}
-    text = spec.rocm_spec.replace("==", "").replace("=", "")
-    text = "".join(words.get(letter, letter) for letter in text)
-    return f"py{'.'.join(version.split('.')[:2])}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+    text = spec.rocm_spec
+    words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
+    for sign, word in words.items():
+        text = text.replace(sign, word)
+    short = ".".join(version.split(".")[:2])
+    return f"py{short}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
 def fingerprint(inputs: Mapping[str, object]) -> str:

