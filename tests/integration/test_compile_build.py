@@ -152,9 +152,9 @@ def library(wheel: BuiltWheel) -> str:
         return archive.read("small/lib.so").decode()
 
 
-def status(source: Path) -> str:
+def status(source: Path, *more: str) -> str:
     return subprocess.run(
-        [*GIT, "status", "--porcelain"], cwd=source, check=True, capture_output=True, text=True
+        [*GIT, "status", "--porcelain", *more], cwd=source, check=True, capture_output=True, text=True
     ).stdout
 
 
@@ -331,7 +331,10 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
     marker, log = tmp_path / "running.json", tmp_path / "x.log"
     (source / "mine.txt").write_text("the user's own")
     blocks = [leftovers_excluded(source, marker, log, base)]
+    (source / "translated").mkdir()
+    (source / "translated" / "before.hip").write_text("an uncommitted translation")
     blocks[0].__enter__()
+    (source / "translated" / "during.hip").write_text("of the build")
     (source / "src" / "hip [1]").mkdir()
     (source / "src" / "hip [1]" / "k.hip").write_text("translated")
     (source / "src" / "a_hip.c").write_text("translated")
@@ -343,7 +346,8 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
         blocks.append(leftovers_excluded(source, marker, log, base))
         blocks[1].__enter__()
     blocks[-1].__exit__(None, None, None)
-    assert status(source) == ("?? later.txt\n" if killed else "") + "?? mine.txt\n"
+    seen = ["?? later.txt"] * killed + ["?? mine.txt", "?? translated/before.hip"]
+    assert status(source, "-uall").splitlines() == seen
     assert not marker.exists()
 
 

@@ -18,6 +18,7 @@ from rocm_wheels.log import note
 from rocm_wheels.process import capture
 from rocm_wheels.workspace import write_json, write_whole
 
+_UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard")
 _STAY = ("__pycache__", "dist")
 _SPECIAL = re.compile(r"([\\*?\[ ])")  # characters that mean something in a pattern of git
 _LATE_SECONDS = 5.0  # a killed build's last file may be younger than its last line of log
@@ -33,9 +34,21 @@ def ignored_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
 
 
 def untracked_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
-    """Return what ``git status`` shows as untracked; a folder of nothing else counts as one, with ``/``."""
-    shown = ("ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
-    return frozenset(name for name in _ask(source, env, *shown).split("\0") if name)
+    """Return the files that git neither tracks nor ignores, relative to ``source``."""
+    answer = _ask(source, env, *_UNTRACKED)
+    return frozenset(name for name in answer.split("\0") if name)
+
+
+def new_files(source: Path, before: frozenset[str], env: Mapping[str, str]) -> frozenset[str]:
+    """Return the untracked files that were not there ``before``.
+
+    A folder without a tracked file, and without a file from before, counts as one, with ``/`` at its end.
+    """
+    answer = _ask(source, env, *_UNTRACKED, "--directory", "--no-empty-directory")
+    folders = tuple(name for name in answer.split("\0") if name.endswith("/"))
+    whole = tuple(folder for folder in folders if not any(name.startswith(folder) for name in before))
+    files = untracked_files(source, env) - before
+    return frozenset(name for name in files if not name.startswith(whole)) | frozenset(whole)
 
 
 def exclude(source: Path, names: Iterable[str], env: Mapping[str, str]) -> tuple[str, ...]:
@@ -71,7 +84,7 @@ def leftovers_excluded(source: Path, marker: Path, log: Path, env: Mapping[str, 
     try:
         yield
     finally:
-        _say(source, exclude(source, untracked_files(source, env) - before, env))
+        _say(source, exclude(source, new_files(source, before, env), env))
         marker.unlink(missing_ok=True)
 
 
@@ -82,7 +95,7 @@ def _settle_killed(source: Path, marker: Path, env: Mapping[str, str]) -> None:
     log = Path(past["log"])
     if past["source"] == str(source) and log.is_file():
         end = log.stat().st_mtime + _LATE_SECONDS
-        since = untracked_files(source, env) - frozenset(past["before"])
+        since = new_files(source, frozenset(past["before"]), env)
         ours = [name for name in since if (source / name).lstat().st_mtime <= end]
         _say(source, exclude(source, ours, env))
     marker.unlink()
