@@ -199,6 +199,7 @@ def test_uninstalling_leaves_nothing(packages: Path, tmp_path: Path) -> None:
     assert site.files() == site.before
 
 
+@pytest.mark.slow
 def test_pip_uninstalls_everything_too(packages: Path, tmp_path: Path) -> None:
     prefix = tmp_path / "venv"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}

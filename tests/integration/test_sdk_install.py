@@ -152,6 +152,10 @@ def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: P
         ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
         ({"python": Path("/no/python")}, "there is no Python at /no/python"),
         ({"rocm_spec": "==6.0"}, "installing rocm[devel,libraries]==6.0 failed"),
+        (
+            {"extras": ("device-gfx90a",)},
+            "rocm[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a",
+        ),
     ],
 )
 def test_wrong_inputs(spec: EnvironmentSpec, tmp_path: Path, change: dict[str, object], message: str) -> None:

@@ -138,6 +138,7 @@ WRONG: list[tuple[Callable[[Path], None], str]] = [
     (remove("core-hip_lib_generic/hip/stage/bin/hipcc"), "the artifacts hold none of ROCm's programs"),
     (remove("blas_lib_gfx942/artifact_manifest.txt"), "blas_lib_gfx942 has no artifact_manifest.txt"),
     (remove(f"blas_lib_gfx942/{BLAS}/lib/kernels_gfx942.dat"), "the artifacts for gfx942 are empty"),
+    (text("fft_lib_generic.tar.zst", ""), "fft_lib_generic.tar.zst is not unpacked"),
     (text("blas_lib_generic/artifact_manifest.txt", "\n"), "artifact_manifest.txt is empty"),
     (text("blas_lib_generic/artifact_manifest.txt", "ok\n../other\n"), "txt:2: '../other' leads out of the artifact"),
     (text("blas_lib_generic/artifact_manifest.txt", "/etc\n"), "txt:1: '/etc' leads out of the artifact"),

@@ -72,6 +72,7 @@ def read_artifacts(folder: Path) -> tuple[Artifact, ...]:
         raise SdkError(
             f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
         )
+    _refuse_packed(folder)
     found = [_read(path, match) for path, match in _candidates(folder)]
     if not found:
         raise SdkError(
@@ -161,6 +162,13 @@ def targets_of(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
 def sort_targets(targets: Iterable[str]) -> tuple[str, ...]:
     """Order gfx targets as people do: ``gfx90a`` before ``gfx942`` before ``gfx1100``."""
     return tuple(sorted(set(targets), key=lambda target: (len(target), target)))
+
+
+def _refuse_packed(folder: Path) -> None:
+    for path in sorted((*folder.glob("*.tar.xz"), *folder.glob("*.tar.zst"))):
+        name = path.name.rsplit(".", 2)[0]
+        if _FOLDER.fullmatch(name) and not (folder / name).is_dir():
+            raise SdkError(f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away")
 
 
 def _candidates(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:

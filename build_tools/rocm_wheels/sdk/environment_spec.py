@@ -38,6 +38,11 @@ class EnvironmentSpec:
     extra_requirements: tuple[str, ...] = ()
 
     @property
+    def all_extras(self) -> tuple[str, ...]:
+        """Every extra of ``rocm`` that is installed."""
+        return tuple(sorted({"libraries", "devel", *self.extras}))
+
+    @property
     def requirement(self) -> str:
         """The requirement on ROCm. SdkError when specifier or an extra cannot be one."""
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -56,8 +61,7 @@ class EnvironmentSpec:
                 raise SdkError(
                     f"--rocm-extras: {extra!r} is not the name of an extra", tip="such as device-gfx942"
                 )
-        extras = sorted({"libraries", "devel", *self.extras})
-        return f"rocm[{','.join(extras)}]{self.rocm_spec.replace(' ', '')}"
+        return f"rocm[{','.join(self.all_extras)}]{self.rocm_spec.replace(' ', '')}"
 
     @property
     def pinned(self) -> bool:
@@ -124,10 +128,13 @@ def _local_folder(find_links: str | None) -> Path | None:
 
 
 def python_version(python: Path, env: Mapping[str, str]) -> str:
-    """Ask an interpreter for its version, such as ``3.11.7``; SdkError when it does not run."""
+    """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``; SdkError when it does not run."""
     if not python.is_file():
         raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
-    program = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    program = (
+        "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
+        "print('.'.join(map(str, sys.version_info[:3])) + free)"
+    )
     return capture(
         [python, "-I", "-S", "-c", program], env=env, check=SdkError, what=f"asking {python} for its version",
         tip="give --python a Python interpreter",
@@ -140,7 +147,7 @@ def environment_name(spec: EnvironmentSpec, version: str) -> str:
     words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
     for sign, word in words.items():
         text = text.replace(sign, word)
-    short = ".".join(version.split(".")[:2])
+    short = ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
     return f"py{short}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 

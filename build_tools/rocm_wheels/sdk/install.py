@@ -24,7 +24,7 @@ from rocm_wheels.sdk.environment_spec import (
     fingerprint,
     python_version,
 )
-from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install
+from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
 from rocm_wheels.workspace import Workspace, exclusive, write_json
 
 OnLine = Callable[[str], None] | None
@@ -85,6 +85,7 @@ def install_into(
 ) -> BuildEnvironment:
     """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
     spec, python = spec.absolute(), python.absolute()
+    python_version(python, env)
     names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
     names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
     again = [word for name in sorted(names) for word in ("--reinstall-package", name)]
@@ -134,6 +135,11 @@ def install_wheel(
     )  # fmt: skip
 
 
+def uninstall(environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]) -> None:
+    """Remove a distribution from an environment; one that is not there does not matter."""
+    pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
+
+
 def _make(
     spec: EnvironmentSpec,
     prefix: Path,
@@ -170,10 +176,26 @@ def _install(
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
     what = f"installing {spec.requirement}"
     pip_install(python, [*refresh, *words], spec.source, env, what=what, cwd=cwd, on_line=on_line)
+    _check_extras(python, spec, env)
     if spec.extra_requirements:
         tools = PackageSource(cache_dir=spec.cache_dir)
         what = f"installing {', '.join(spec.extra_requirements)}"
         pip_install(python, spec.extra_requirements, tools, env, what=what, cwd=cwd, on_line=on_line)
+
+
+def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
+    """Refuse an extra that the installed rocm has not: installers only warn, and install nothing for it."""
+    program = "import importlib.metadata as m; print(*(m.metadata('rocm').get_all('Provides-Extra') or []))"
+    said = capture(
+        [python, "-c", program], env=env, cwd=python.parent, check=SdkError, what="reading rocm's extras"
+    )
+    there = said.lower().replace("_", "-").split()
+    missing = [extra for extra in spec.all_extras if extra not in there]
+    if missing:
+        raise SdkError(
+            f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
+            tip=f"it has {', '.join(sorted(there)) or 'none: is it the ROCm of AMD? check --index-url'}",
+        )
 
 
 def _recover(prefix: Path) -> str | None:

@@ -103,6 +103,12 @@ def pip_install(
     )
 
 
+def pip_uninstall(python: Path, names: Sequence[str], env: Mapping[str, str], *, cwd: Path) -> None:
+    """Remove distributions from the environment of ``python``; one that is not there does not matter."""
+    words = ["pip", "uninstall", "--python", str(python), *names]
+    _uv(words, env, cwd=cwd, what=f"removing {', '.join(names)}", on_line=None)
+
+
 def _uv(
     words: Sequence[str],
     env: Mapping[str, str],

@@ -47,7 +47,10 @@ def targets() -> str:
     from ._packages import package_root
 
     path = package_root("core") / "share" / "therock" / "dist_info.json"
-    return str(json.loads(path.read_text(encoding="utf-8"))["dist_amdgpu_targets"])
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["dist_amdgpu_targets"])
+    except (ValueError, KeyError, TypeError) as cause:
+        raise ImportError(f"{path} is damaged; install rocm-sdk-core again") from cause
 
 
 def _parser() -> argparse.ArgumentParser:
