@@ -52,7 +52,7 @@ def check_run_paths(wheel: Subject) -> list[Finding]:
     """
     tip = "link with entries relative to $ORIGIN, or take the entry out when the wheel is repaired"
     found = []
-    for member, entries in sorted(wheel.run_paths.items()):
+    for member, entries in sorted(wheel.scan.run_paths.items()):
         outside = [entry for entry in entries if entry.startswith("/") and not _SYSTEM.match(entry)]
         if outside:
             said = f"looks for libraries in {', '.join(outside)}"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rocm_wheels.audit.findings import AuditReport, Finding, Skipped
 from rocm_wheels.audit.imports import ImportPlace, check_import, this_host, why_not_here
-from rocm_wheels.audit.run_paths import read_run_paths
 from rocm_wheels.audit.subject import Expectation, Subject
 from rocm_wheels.audit.table import CHECKS, IMPORT
 from rocm_wheels.wheels.scan import scan_wheel
@@ -31,7 +30,7 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
     checks = expected.project.checks
     version_module = f"{checks.import_name}/version.py"
     scan = scan_wheel(path, keep=(version_module, checks.rocm_init or version_module))
-    subject = Subject(scan, expected, read_run_paths(path))
+    subject = Subject(scan, expected)
     findings: list[Finding] = []
     ran: list[str] = []
     skipped: list[Skipped] = []
@@ -52,6 +51,16 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
         ran=tuple(ran),
         skipped=tuple(skipped),
     )
+
+
+def add_import(report: AuditReport, expected: Expectation, place: ImportPlace) -> AuditReport:
+    """Return a report of ``verify_wheel`` with the import check added that was skipped there."""
+    outcome = _import(report.wheel, expected, place, damaged=False)
+    others = tuple(skip for skip in report.skipped if skip.check != IMPORT)
+    if isinstance(outcome, Skipped):
+        return replace(report, skipped=(*others, replace(outcome, check=IMPORT)))
+    found = tuple(replace(finding, check=IMPORT) for finding in outcome)
+    return replace(report, findings=(*report.findings, *found), ran=(*report.ran, IMPORT), skipped=others)
 
 
 def report_lines(report: AuditReport) -> list[str]:

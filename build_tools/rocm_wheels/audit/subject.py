@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -42,14 +42,10 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Subject:
-    """A wheel as one pass found it, next to its expectation.
-
-    ``run_paths`` maps ELF members to the entries of DT_RUNPATH and DT_RPATH.
-    """
+    """A wheel as one pass found it, next to its expectation."""
 
     scan: WheelScan
     expected: Expectation
-    run_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> frozenset[str]:

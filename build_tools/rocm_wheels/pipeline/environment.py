@@ -22,6 +22,7 @@ from rocm_wheels.sdk.install import (
     existing_environment,
     install_into,
     install_wheel,
+    uninstall,
 )
 from rocm_wheels.workspace import Workspace, write_json
 
@@ -102,6 +103,15 @@ def install_built(
     if not when:
         raise BuildError(f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}")
     write_json(record, {**known, distribution: [sha256, when]})
+
+
+def forget_built(ready: Ready, *, distribution: str, env: Mapping[str, str]) -> None:
+    """Take a wheel out of the environment again: nothing must be built against one that failed."""
+    record = ready.environment.prefix / _INSTALLED
+    known = _read(record)
+    known.pop(distribution, None)
+    write_json(record, known)
+    uninstall(ready.environment, distribution, env=env)
 
 
 def _spec(request: SdkRequest) -> EnvironmentSpec:

@@ -10,19 +10,19 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.audit.findings import AuditReport
 from rocm_wheels.audit.imports import ImportPlace
-from rocm_wheels.audit.report import reject, report_lines, verify_wheel
+from rocm_wheels.audit.report import add_import, reject, report_lines, verify_wheel
 from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
-from rocm_wheels.errors import AuditError, UsageError
+from rocm_wheels.errors import AuditError
 from rocm_wheels.model.project import Project
-from rocm_wheels.pipeline.environment import install_built
+from rocm_wheels.pipeline.collect import collect, refuse_foreign
+from rocm_wheels.pipeline.environment import forget_built, install_built
 from rocm_wheels.pipeline.inputs import PlannedBuild, Setting, plan_build
 from rocm_wheels.pipeline.progress import LiveStep, step
 from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, sha256_of, why_run, write_stamp
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.install import install_requirements
-from rocm_wheels.workspace import copy_whole
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,12 @@ class ProjectStep:
             reason = "--clean" if request.clean else "it was not verified" if unchecked else None
         if reason is None and stamp is not None:
             return self._again(stamp)
-        self._refuse_foreign(stamp)
+        self._refuse_foreign()
         log_file = self.setting.workspace.logs / self.setting.run / f"{self.name}.log"
         with step(self.name, why=reason or "", log_file=log_file) as shown:
             self._install_needed()
             wheel = self._build(log_file, shown)
             result = self._check_and_collect(wheel, log_file, shown)
-        if stamp is not None:
-            self._remove_superseded(stamp, result)
         facts = {"version": result.version, "targets": list(result.targets), "verified": result.verified}
         stamp = Stamp(self.name, self.planned.inputs, (result.output,), facts)
         write_stamp(self.setting.workspace.steps, stamp)
@@ -114,8 +112,8 @@ class ProjectStep:
         output = stamp.outputs[0]
         target = self.setting.request.output / Path(output.path).name
         if target != Path(output.path):
-            self._refuse_foreign(stamp)
-            copy_whole(Path(output.path), target)
+            self._refuse_foreign()
+            self._collect(Path(output.path))
             output = Output.of(target, output.sha256)
             write_stamp(self.setting.workspace.steps, Stamp(stamp.step, stamp.inputs, (output,), stamp.facts))
         log.note(f"{self.name}: up to date")
@@ -160,29 +158,25 @@ class ProjectStep:
     def _check_and_collect(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> Built:
         """Check a fresh wheel; put it into the output folder, or aside with its log."""
         report: AuditReport | None = None
-        sha256 = ""
-        if self.project.build.installed_for_others:
-            sha256 = sha256_of(wheel.path)
-            shown.line(f"installing {wheel.path.name}")
-            self._install(self.project, wheel.path, sha256)
         if self.setting.request.verify:
             shown.line(f"checking {wheel.path.name}")
-            report = self._verify(wheel, log_file)
-        target = self.setting.request.output / wheel.path.name
-        copy_whole(wheel.path, target)
+            report = self._verify(wheel, log_file, shown)
+        elif self.project.build.installed_for_others:
+            self._install(self.project, wheel.path, sha256_of(wheel.path))
+        target = self._collect(wheel.path)
         wheel.path.unlink()
-        output = Output.of(target, report.sha256 if report else sha256 or None)
         return Built(
             project=self.project,
             version=wheel.version,
-            output=output,
+            output=Output.of(target, report.sha256 if report else None),
             targets=report.targets if report else (),
             verified=report is not None,
             again=False,
         )
 
-    def _verify(self, wheel: BuiltWheel, log_file: Path) -> AuditReport:
-        setting = self.setting
+    def _verify(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> AuditReport:
+        """Check a wheel as a file; then, where it is right, import it where others will need it."""
+        setting, others = self.setting, self.project.build.installed_for_others
         pins = self.planned.request.triton_requirement
         expected = Expectation(
             project=self.project,
@@ -196,10 +190,21 @@ class ProjectStep:
         place = ImportPlace(
             setting.ready.environment.python,
             env=setting.env,
-            installed=self.project.build.installed_for_others,
+            installed=others,
             log=log_file,
         )
-        report = verify_wheel(wheel.path, expected, place=place)
+        report = verify_wheel(wheel.path, expected, place=None if others else place)
+        if report.passed and others:
+            shown.line(f"installing {wheel.path.name}")
+            self._install(self.project, wheel.path, report.sha256)
+            report = add_import(report, expected, place)
+            if not report.passed:
+                forget_built(setting.ready, distribution=self.project.distribution, env=setting.env)
+        return self._judge(wheel, report, log_file)
+
+    def _judge(self, wheel: BuiltWheel, report: AuditReport, log_file: Path) -> AuditReport:
+        """Write the report into the log; set a wheel that failed aside and raise AuditError."""
+        setting = self.setting
         with log_file.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "# checks", *report_lines(report), ""]))
         for finding in report.findings:
@@ -227,20 +232,18 @@ class ProjectStep:
             self.setting.ready, wheel, sha256, distribution=project.distribution, env=self.setting.env
         )
 
-    def _refuse_foreign(self, stamp: Stamp | None) -> None:
-        """Refuse an output folder with a wheel of this project that this step did not put there."""
-        ours = {Path(output.path) for output in stamp.outputs} if stamp else set()
-        pattern = f"{self.project.distribution.replace('-', '_')}-*.whl"
-        tag = self.setting.ready.python_tag
-        for wheel in sorted(self.setting.request.output.glob(pattern)):
-            if wheel not in ours and f"-{tag}-" in wheel.name:
-                raise UsageError(
-                    f"{wheel} is in the output folder and was not put there by this work directory",
-                    tip="move it away, or choose another --output-dir: two builds must not mix",
-                )
+    def _refuse_foreign(self) -> None:
+        setting = self.setting
+        refuse_foreign(
+            setting.workspace, setting.request.output, self.project.distribution, setting.ready.python_tag
+        )
 
-    def _remove_superseded(self, stamp: Stamp, result: Built) -> None:
-        for output in stamp.outputs:
-            if Path(output.path) != result.path and Path(output.path).parent == result.path.parent:
-                Path(output.path).unlink(missing_ok=True)
-                log.note(f"{Path(output.path).name} is replaced by {result.path.name}")
+    def _collect(self, wheel: Path) -> Path:
+        setting = self.setting
+        return collect(
+            setting.workspace,
+            wheel,
+            setting.request.output,
+            distribution=self.project.distribution,
+            python_tag=setting.ready.python_tag,
+        )

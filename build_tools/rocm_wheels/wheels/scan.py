@@ -8,7 +8,7 @@ larger member with device code goes through a temporary file).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
 from rocm_wheels.wheels.names import WheelName
 from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest
+from rocm_wheels.wheels.run_paths import run_paths
 
 _LARGEST_TEXT = 64 << 20
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
@@ -38,9 +39,10 @@ class ScannedMember:
 class WheelScan:
     """What one pass found.
 
-    ``device_code`` has the members that hold some; ``texts`` the members that were asked for
-    with ``keep``. A part that could not be read is None, and ``faults`` says why. No faults
-    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
+    ``device_code`` has the members that hold some, ``run_paths`` the ELF libraries with entries of
+    DT_RUNPATH or DT_RPATH, ``texts`` the members that were asked for with ``keep``. A part that
+    could not be read is None, and ``faults`` says why. No faults means: every member is whole and
+    listed, and name, METADATA, WHEEL and folder agree.
     """
 
     path: Path
@@ -53,6 +55,7 @@ class WheelScan:
     device_code: Mapping[str, tuple[CodeObject, ...]]
     texts: Mapping[str, bytes]
     faults: tuple[str, ...]
+    run_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class _Read:
 
     text: bytes | None = None
     code: tuple[CodeObject, ...] = ()
+    run_paths: tuple[str, ...] = ()
     fault: str | None = None
 
 
@@ -105,6 +109,7 @@ def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = 
         format=about.format,
         device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
         texts=texts,
+        run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
         faults=(*faults, *(f"{path}: {fault}" for fault in about.faults)),
     )
 
@@ -122,6 +127,6 @@ def _read_text(data: memoryview, name: str) -> _Read:
 
 def _read_code(data: memoryview, name: str) -> _Read:
     try:
-        return _Read(code=tuple(read_bytes(data, name)))
+        return _Read(code=tuple(read_bytes(data, name)), run_paths=run_paths(data, name))
     except DataError as fault:
         return _Read(fault=explain(fault))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from pathlib import Path
 
-from rocm_wheels.errors import DataError
 from rocm_wheels.wheels import elf
-from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.span import Span, text_at
 
 _ENTRY = struct.Struct("<qQ")
@@ -39,23 +35,3 @@ def run_paths(data: memoryview, name: str) -> tuple[str, ...]:
         if tag in (_DT_RPATH, _DT_RUNPATH):
             found += [entry for entry in text_at(names, value).split(":") if entry]
     return tuple(found)
-
-
-def read_run_paths(wheel: Path) -> dict[str, tuple[str, ...]]:
-    """Return the run paths of each ELF library in a wheel that has some.
-
-    A library that is damaged is left out: the scan of the wheel has told its fault.
-    """
-
-    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, ...]] | None:
-        return (lambda data: _sound_paths(data, name)) if elf.is_readable(head) else None
-
-    contents = WheelArchive.open(wheel).read_all(choose, digest=False)
-    return {content.name: content.result for content in contents if content.result}
-
-
-def _sound_paths(data: memoryview, name: str) -> tuple[str, ...]:
-    try:
-        return run_paths(data, name)
-    except DataError:
-        return ()

@@ -1,0 +1,61 @@
+"""The output folder: which wheels in it are ours, and how a new one gets there.
+
+The work directory remembers every wheel that it put anywhere. A wheel of the same project in
+the output that it did not put there is somebody else's: two builds of one project must not mix,
+so the step is refused before it begins.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.workspace import Workspace, copy_whole, write_json
+
+
+def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
+    """Raise UsageError when the output has a wheel of ``distribution`` that we did not put there."""
+    ours = _ledger(workspace)
+    for wheel in _wheels_of(output, distribution, python_tag):
+        if str(wheel) not in ours:
+            raise UsageError(
+                f"{wheel} is in the output folder and was not put there by this work directory",
+                tip="move it away, or choose another --output-dir: two builds must not mix",
+            )
+
+
+def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str) -> Path:
+    """Copy a wheel into the output, whole or not at all, and remove those of ours that it replaces."""
+    target = output / wheel.name
+    ours = _ledger(workspace)
+    ours.add(str(target))
+    write_json(_place(workspace), sorted(ours))  # before the copy: killed in between, it is still ours
+    copy_whole(wheel, target)
+    for old in _wheels_of(output, distribution, python_tag):
+        if old != target and str(old) in ours:
+            old.unlink()
+            log.note(f"{old.name} is replaced by {target.name}")
+    return target
+
+
+def _wheels_of(output: Path, distribution: str, python_tag: str) -> list[Path]:
+    """Return the wheels of a distribution for one interpreter, sorted."""
+    pattern = f"{distribution.replace('-', '_')}-*.whl"
+    return [wheel for wheel in sorted(output.glob(pattern)) if f"-{python_tag}-" in wheel.name]
+
+
+def _ledger(workspace: Workspace) -> set[str]:
+    place = _place(workspace)
+    if not place.is_file():
+        return set()
+    try:
+        return set(map(str, json.loads(place.read_text(encoding="utf-8"))))
+    except ValueError as cause:
+        tip = "delete it: wheels already in an output folder then count as somebody else's"
+        raise DataError(f"{place} is not the list of wheels that it must be", tip=tip) from cause
+
+
+def _place(workspace: Workspace) -> Path:
+    return workspace.root / "collected.json"
