@@ -1,0 +1,160 @@
+"""`kill -9` at every kind of moment: the next run carries on, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.pins import Pin
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
+WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "reset", "add")
+DRIVER = """
+import os, sys
+from pathlib import Path
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.pins import Pin
+url, ref, tree, python, commit = sys.argv[1:]
+request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"),
+    commit_hipify=commit == "True", local_origin=True)
+checkout(request, env=os.environ, python=Path(python))
+"""
+# Counts the commands that we start, writes them down, and at number KILL_AT ends us, as
+# `kill -9` would, before or after the command did its work.
+SHIM = """#!/bin/sh
+n=$(($(cat "$SHIM_FOLDER/count") + 1)); echo $n > "$SHIM_FOLDER/count"
+seen=; for word in "$@"; do
+  if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
+  else echo "$word" >> "$SHIM_FOLDER/log"; break; fi
+done
+if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
+if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
+  REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
+fi
+REAL "$@"; code=$?
+if [ $n = "$KILL_AT" ]; then kill -9 $PPID; fi
+exit $code
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+class Killed:
+    """Runs a checkout whose programs are counted and cut."""
+
+    def __init__(self, upstream: Upstream, folder: Path) -> None:
+        self.upstream, self.folder, self.tree = upstream, folder, folder / "tree"
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for name, real in (("git", shutil.which("git")), ("python", sys.executable)):
+            (self.bin / name).write_text(SHIM.replace("REAL", f"'{real}'"))
+            (self.bin / name).chmod(0o755)
+
+    def run(self, ref: str, at: int, how: str, *, commit: bool = True) -> list[str]:
+        """Check out; return the commands that were started (their first word)."""
+        (self.folder / "count").write_text("0")
+        (self.folder / "log").write_text("")
+        env = {
+            **self.upstream.env,
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+            "SHIM_FOLDER": str(self.folder),
+            "KILL_AT": str(at),
+            "KILL_HOW": how,
+        }
+        python = str(self.bin / "python")
+        command = [sys.executable, "-c", DRIVER, self.upstream.url, ref, str(self.tree), python, str(commit)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == (-9 if at else 0), done.stderr
+        return (self.folder / "log").read_text().split()
+
+    def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
+        pin = Pin(self.upstream.url, ref, "test")
+        request = CheckoutRequest(
+            load_project("pytorch"), self.tree, pin, commit_hipify=commit, local_origin=True
+        )
+        return checkout(request, env=self.upstream.env, python=Path(sys.executable))
+
+    def rescued(self) -> list[str]:
+        refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")
+        return refs.splitlines()
+
+
+def points(log: list[str]) -> list[int]:
+    """Choose the first and the last command of each kind that writes, and the script."""
+    kinds = (*WRITES, "tools/amd_build/build_amd.py")
+    found = {
+        n for kind in kinds if kind in log for n in (log.index(kind), len(log) - 1 - log[::-1].index(kind))
+    }
+    return sorted(n + 1 for n in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "how"),
+    [("nothing", "within"), ("committed", "before"), ("committed", "within"), ("uncommitted", "after")],
+)
+def test_killed_and_run_again(upstream: Upstream, tmp_path: Path, start: str, how: str) -> None:
+    commit = start != "uncommitted"
+    killed = Killed(upstream, tmp_path)
+    template = tmp_path / "template"
+    if start != "nothing":
+        killed.again("main", commit=commit)
+        shutil.copytree(killed.tree, template, symlinks=True)
+    log = killed.run("feature", 0, how, commit=commit)
+    wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
+    chosen = points(log)
+    assert len(chosen) >= 7
+    for at in chosen:
+        shutil.rmtree(killed.tree)
+        if start != "nothing":
+            shutil.copytree(template, killed.tree, symlinks=True)
+        killed.run("feature", at, how, commit=commit)
+        result = killed.again("feature", commit=commit)
+        assert (result.head, content(killed.tree)) == (head, wanted), (at, log[at - 1])
+        status = upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none")
+        assert not commit or not status, (at, log[at - 1])
+
+
+def test_what_was_written_after_the_crash_is_kept(
+    upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = Killed(upstream, tmp_path)
+    killed.again("main")
+    log = killed.run("feature", 0, "after")
+    killed.again("main")
+    killed.run("feature", log.index("tools/amd_build/build_amd.py") + 1, "after")
+    (killed.tree / "mine").write_text("mine")
+    (killed.tree / "plain.txt").write_text("mine too")
+    module = killed.tree / "third_party/middle"
+    (module / "mine").write_text("and mine")
+    killed.again("feature")
+    assert "kept as refs/rocm-wheels/rescued/1" in capsys.readouterr().err
+    for where, path, text in (
+        (killed.tree, "mine", "mine"),
+        (killed.tree, "plain.txt", "mine too"),
+        (module, "mine", "and mine"),
+    ):
+        assert upstream.git(where, "show", f"refs/rocm-wheels/rescued/1:{path}") == text
+        assert not (where / "mine").exists()
+    assert (killed.tree / "plain.txt").read_text() == "plain\n"
+
+
+def test_a_crash_alone_rescues_nothing_that_upstream_has(upstream: Upstream, tmp_path: Path) -> None:
+    killed = Killed(upstream, tmp_path)
+    killed.again("main")
+    log = killed.run("feature", 0, "after")
+    killed.again("main")
+    killed.run("feature", log.index("checkout") + 1, "after")
+    killed.again("feature")
+    assert killed.rescued() == []
