@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -215,6 +216,38 @@ def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
     assert (source / "build" / "precious.o").read_text() == "hours"
     assert "set aside in" in make(clean=True).tree
     assert (tmp_path / "work/trees/small/unnamed-1/trees/build/precious.o").read_text() == "hours"
+
+
+def test_trees_are_moved_by_renaming_or_not_at_all(make: Make, source: Path, tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == source.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    make(("gfx942",))
+    compiled(source)
+    (tmp_path / "work").rename(tmp_path / "here")
+    place = Path(tempfile.mkdtemp(dir=elsewhere))
+    (tmp_path / "work").symlink_to(place)
+    try:
+        with pytest.raises(BuildError, match="different file systems") as fault:
+            make(("gfx1100",))
+    finally:
+        shutil.rmtree(place)
+        (tmp_path / "work").unlink()
+    assert "--work-dir" in str(fault.value.tip)
+    assert (make(("gfx942",)).tree, compiled(source)) == ("continued", [])
+
+
+def test_a_file_in_the_way_of_a_parked_one_is_kept(make: Make, source: Path) -> None:
+    make(("gfx942",))
+    (source / "small" / "made.so").write_text("by the build")
+    make(("gfx1100",))
+    (source / "small" / "made.so").write_text("the user's own")
+    (source / "build" / KEY_FILE).rename(source / "key")
+    text = (source / "key").read_text()
+    (source / "build" / KEY_FILE).write_text(text.replace('"before": [', '"before": [ "small/made.so",'))
+    with pytest.raises(BuildError, match=r"made\.so is there already"):
+        make(("gfx942",))
+    assert (source / "small" / "made.so").read_text() == "the user's own"
 
 
 def test_a_damaged_key_file_is_an_error(make: Make, source: Path) -> None:

@@ -288,6 +288,13 @@ def test_relative_sources_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp
     assert request("pytorch", source=Path("torch")).source == tmp_path / "torch"
 
 
+def test_a_build_runs_where_its_front_end_has_its_file(tmp_path: Path) -> None:
+    for folder, expected in (("python", "python"), (".", ".")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "setup.py").touch()
+        assert request("triton", source=tmp_path).folder == tmp_path / expected
+
+
 def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
     for part in ("bin", "lib/cmake", "lib/rocm_sysdeps", "include/roctracer"):
         (tmp_path / part).mkdir(parents=True)
