@@ -1,0 +1,379 @@
+"""The demo, and what a release engineer does next: real git, hipify, device code, wheels, installers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rocm_wheels.cli.demo import ROCM_VERSION, TARGETS
+from rocm_wheels.wheels.device_code import read_wheel
+
+CLONE = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A finished demo, and how its commands are called again with other options."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def command(self, *words: str, door: str = "build_tools/build_prod_wheels.py") -> list[str]:
+        return [sys.executable, str(CLONE / door), *words]
+
+    def build_words(self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS)) -> list[str]:
+        return [
+            "build",
+            *("--rocm-sdk-version", f"=={ROCM_VERSION}"),
+            *("--root-checkout-dir", str(self.folder / "sources")),
+            *("--output-dir", str(self.folder / output)),
+            *("--pytorch-rocm-arch", targets),
+            *more,
+        ]
+
+    def build(
+        self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS), **env: str
+    ) -> Ended:
+        return self.run(*self.build_words(*more, output=output, targets=targets), **env)
+
+    def run(self, *words: str, door: str = "build_tools/build_prod_wheels.py", **env: str) -> Ended:
+        ended = subprocess.run(
+            self.command(*words, door=door),
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    @property
+    def torch(self) -> Path:
+        return self.folder / "sources" / "pytorch"
+
+    def wheels(self) -> dict[str, Path]:
+        return {path.name.split("-")[0]: path for path in sorted((self.folder / "wheels").glob("*.whl"))}
+
+    def last_log(self, project: str) -> str:
+        logs = sorted((self.folder / "sources" / ".rocm-wheels" / "logs").glob(f"*/build-{project}-*.log"))
+        return logs[-1].read_text()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PYTHON", "GITHUB_", "ROCM", "HIP", "PYTORCH"))
+    }
+    env["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    env["UV_CACHE_DIR"] = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
+    folder = tmp_path_factory.mktemp("demo") / "output"
+    demo = Demo(folder, env)
+    ended = run_demo(demo)
+    assert ended.code == 0, ended.out + ended.err
+    return demo
+
+
+def run_demo(demo: Demo) -> Ended:
+    argv = [sys.executable, "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
+    ended = subprocess.run(
+        argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
+    wheels = demo.wheels()
+    assert set(wheels) == {"torch", "torchaudio"}
+    for wheel in wheels.values():
+        assert "+rocm7.1.0.miniature-" in wheel.name
+        assert targets_in(wheel) == set(TARGETS)
+
+
+def test_torch_requires_its_rocm_and_starts_it(demo: Demo) -> None:
+    with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
+        metadata = next(torch.read(n).decode() for n in torch.namelist() if n.endswith("/METADATA"))
+        assert f"Requires-Dist: rocm[libraries]=={ROCM_VERSION}" in metadata
+        assert f'check_version="{ROCM_VERSION}"' in torch.read("torch/_rocm_init.py").decode()
+
+
+def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
+    before = snapshot(demo.folder)
+    ended = run_demo(demo)
+    assert ended.code == 0, ended.err
+    assert "nothing to do: every wheel is up to date" in ended.err
+    changed = {p for p, s in snapshot(demo.folder).items() if before.get(p) != s}
+    assert not {p for p in changed if p.suffix in {".whl", ".o", ".so", ".hip", ".cu"}}
+    ignored = {"__pycache__", ".locks"}
+    assert not [p for p in changed if "environments" in p.parts and not ignored & set(p.parts)]
+
+
+def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
+    ended = demo.build("--json")
+    rows = json.loads(ended.out)
+    for row, wheel in zip(rows, demo.wheels().values(), strict=True):
+        assert row["wheel"] == wheel.name
+        assert row["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+        assert row["size"] == wheel.stat().st_size
+        assert sorted(row["targets"]) == sorted(TARGETS)
+
+
+def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
+    kernel = sorted(demo.torch.glob("aten/src/ATen/native/cuda/*.cu"))[0]
+    kernel.write_text(kernel.read_text() + "\n// edited\n")
+    try:
+        hipified = demo.run(
+            "hipify",
+            "--repo",
+            str(demo.folder / "sources"),
+            "--no-commit-hipify",
+            door="repos/pytorch_torch_repo.py",
+        )
+        assert hipified.code == 0, hipified.err
+        ended = demo.build()
+        assert ended.code == 0, ended.err
+        log = demo.last_log("pytorch")
+        compiled = re.findall(r"\[\d+/\d+\] Building HIP object \S+?(\w+)\.hip", log)
+        assert compiled == [kernel.stem]
+    finally:
+        kernel.write_text(kernel.read_text().removesuffix("\n// edited\n"))
+        demo.run(
+            "hipify",
+            "--repo",
+            str(demo.folder / "sources"),
+            "--no-commit-hipify",
+            door="repos/pytorch_torch_repo.py",
+        )
+
+
+def test_the_same_input_gives_the_same_bytes_after_other_targets(demo: Demo) -> None:
+    first = demo.build()
+    assert first.code == 0, first.err
+    digest = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in demo.wheels().items()}
+    one = demo.build(targets="gfx942")
+    assert one.code == 0, one.err
+    assert "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)" in one.err
+    assert targets_in(demo.wheels()["torch"]) == {"gfx942"}
+    both = demo.build()
+    assert both.code == 0, both.err
+    assert {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in demo.wheels().items()} == digest
+
+
+def test_a_failing_build_ends_with_its_first_error(demo: Demo) -> None:
+    broken = sorted(demo.torch.glob("aten/src/ATen/native/hip/*.hip"))[0]
+    text = broken.read_text()
+    broken.write_text(text + "\n__global__ void broken(int *p) { p[0] = no_such_name; }\n")
+    try:
+        ended = demo.build()
+    finally:
+        broken.write_text(text)
+    assert ended.code == 12
+    assert re.search(
+        rf"{re.escape(str(broken))}:\d+: use of undeclared identifier 'no_such_name' \(compiled for gfx\d+\)",
+        ended.err,
+    )
+    assert re.search(r"log: .*/build-pytorch-cp\w+\.log", ended.err)
+    last = ended.err.strip().splitlines()[-1]
+    assert "repeat: cd " in last and "-m build --wheel --no-isolation" in last
+    assert re.search(r"pytorch .*failed", ended.out)
+    assert re.search(r"pytorch_audio .*not built", ended.out)
+
+    repeated = subprocess.run(
+        ["sh", "-c", last.split("repeat: ", 1)[1]], env=demo.env, capture_output=True, check=False
+    )
+    assert repeated.returncode == 0, repeated.stderr
+
+
+def test_killed_builds_go_on_in_their_tree(demo: Demo) -> None:
+    words = demo.build_words("--clean", output="wheels")
+    child = subprocess.Popen(
+        demo.command(*words), env=demo.env, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: not objects_in(demo.torch))
+    wait_until(lambda: len(objects_in(demo.torch)) >= 2)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    end_strays(demo.folder)
+    done = objects_in(demo.torch)
+    assert done
+    ended = demo.build()
+    assert ended.code == 0, ended.err
+    again = objects_in(demo.torch)
+    kept = [path for path, when in done.items() if again.get(path) == when]
+    assert len(kept) >= len(done) - 2  # those being written when the signal came are made again
+
+
+def test_a_terminated_build_leaves_no_process(demo: Demo) -> None:
+    child = subprocess.Popen(
+        demo.command(*demo.build_words("--clean")),
+        env=demo.env,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+    )
+    wait_until(lambda: bool(processes_in(demo.torch)))
+    child.terminate()
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert b"interrupted\ntip: run the same command again" in err
+    assert processes_in(demo.torch) == []
+    assert demo.build().code == 0
+
+
+def test_two_runs_at_once_name_each_other(demo: Demo) -> None:
+    child = subprocess.Popen(
+        demo.command(*demo.build_words("--clean")), env=demo.env, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: bool(processes_in(demo.torch)))
+    second = demo.build()
+    assert second.code == 2
+    assert f"is in use by process {child.pid} (build)" in second.err
+    assert child.wait() == 0
+
+
+def test_a_wheel_that_fails_its_checks_is_kept_aside(demo: Demo) -> None:
+    before = {p.name: p.read_bytes() for p in (demo.folder / "wheels").iterdir()}
+    package = demo.torch / "torch" / "__init__.py"
+    text = package.read_text()
+    package.write_text(text + "\nraise RuntimeError('cannot be imported')\n")
+    try:
+        ended = demo.build("--no-build-pytorch-audio")
+        assert ended.code == 14
+        assert "cannot be imported" in ended.err
+        aside = Path(re.findall(r"kept aside with its log: (\S+)", ended.err)[-1])
+        assert {p.suffix for p in aside.iterdir()} == {".whl", ".json", ".log"}
+        assert {p.name: p.read_bytes() for p in (demo.folder / "wheels").iterdir()} == before
+        taken = demo.build("--no-verify", "--no-build-pytorch-audio", output="unverified")
+        assert taken.code == 0, taken.err
+        assert "NOT VERIFIED (--no-verify)" in taken.out
+    finally:
+        package.write_text(text)
+    again = demo.build()
+    assert again.code == 0, again.err
+
+
+def test_a_tampered_wheel_is_built_again(demo: Demo) -> None:
+    torch = demo.wheels()["torch"]
+    good = torch.read_bytes()
+    torch.write_bytes(good[:-1] + b"?")
+    ended = demo.build()
+    assert ended.code == 0, ended.err
+    assert "is not the file that was built" in ended.err
+    assert torch.read_bytes() == good
+
+
+def test_no_flag_of_torch_leaks_into_audio_and_the_users_stay(demo: Demo) -> None:
+    ended = demo.build("--clean", output="flags", CXXFLAGS="-DMINE=1", LD_LIBRARY_PATH="/mine")
+    assert ended.code == 0, ended.err
+    audio = demo.last_log("pytorch_audio")
+    assert "-DMINE=1" in audio
+    assert "rocm_sysdeps" not in audio
+    assert demo.build().code == 0
+
+
+def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path) -> None:
+    import uv
+
+    venv = tmp_path / "user"
+    program = uv.find_uv_bin()
+    subprocess.run([program, "venv", "-q", "--python", sys.executable, str(venv)], env=demo.env, check=True)
+    wheels = [str(path) for path in demo.wheels().values()]
+    links = ["--find-links", str(demo.folder / "rocm-packages" / "dist")]
+    install = [
+        program,
+        "pip",
+        "install",
+        "-q",
+        "--prerelease",
+        "allow",
+        "--python",
+        str(venv / "bin" / "python"),
+        *links,
+        *wheels,
+    ]
+    subprocess.run(install, env=demo.env, check=True)
+    code = "import torch, torchaudio; print(torch.version.hip, torch.cuda.is_available(), torch.__version__)"
+    ended = subprocess.run(
+        [venv / "bin" / "python", "-I", "-c", code], env=demo.env, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    hip, available, version = ended.stdout.split()
+    assert hip.startswith("7.1.0")
+    assert available == "False"
+    assert version.endswith("+rocm7.1.0.miniature")
+
+
+def targets_in(wheel: Path) -> set[str]:
+    return {str(code.target) for objects in read_wheel(wheel).values() for code in objects}
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {
+        p: (s.st_mtime_ns, s.st_size)
+        for p in folder.rglob("*")
+        if p.is_file() and not p.is_symlink() and (s := p.stat())
+    }
+
+
+def objects_in(source: Path) -> dict[Path, int]:
+    """The HIP objects of a build tree, and when each was written; the tree may change meanwhile."""
+    found = {}
+    for folder, _, names in os.walk(source / "build"):
+        for name in names:
+            if name.endswith(".hip.o"):
+                try:
+                    found[Path(folder, name)] = Path(folder, name).stat().st_mtime_ns
+                except FileNotFoundError:
+                    continue
+    return found
+
+
+def wait_until(condition: object, seconds: float = 60.0) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes whose current folder lies below ``folder``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                place = (entry / "cwd").readlink()
+            except OSError:
+                continue
+            if place.is_relative_to(folder):
+                found.append(int(entry.name))
+    return found
+
+
+def end_strays(folder: Path) -> None:
+    """End what a SIGKILL to the first process group left behind in groups of its own."""
+    for pid in processes_in(folder):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    wait_until(lambda: not processes_in(folder))

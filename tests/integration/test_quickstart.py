@@ -1,0 +1,142 @@
+"""A stranger's first minutes: quickstart and the doors, in a copy of the project with a fresh HOME."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+
+def copy_project(target: Path) -> Path:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=CLONE, capture_output=True, check=True
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (CLONE / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CLONE / name, target / name)
+    return target
+
+
+def folder_with(tmp_path: Path, *programs: str) -> Path:
+    """A folder for PATH that has these programs and no others."""
+    place = tmp_path / "only"
+    place.mkdir()
+    for program in programs:
+        (place / program).symlink_to(shutil.which(program) or program)
+    return place
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_project(tmp_path_factory.mktemp("a folder") / "röcm wheels")
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A fresh HOME; uv on PATH, as its own cache is the user's (nothing is downloaded twice)."""
+    import uv
+
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "XDG_"))}
+    cache = base.get("UV_CACHE_DIR") or str(Path(base.get("HOME", "/root")) / ".cache" / "uv")
+    path = f"{Path(uv.find_uv_bin()).parent}{os.pathsep}{base['PATH']}"
+    return {**base, "HOME": str(tmp_path_factory.mktemp("home")), "PATH": path, "UV_CACHE_DIR": cache}
+
+
+def quickstart(project: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(BASE_PYTHON), str(project / "build_tools" / "quickstart.py"), *words]
+    return subprocess.run(argv, env=env, cwd=project.parent, capture_output=True, text=True, check=False)
+
+
+def test_doors_say_in_one_line_what_to_run_first(project: Path, env: dict[str, str]) -> None:
+    for door in ("build_tools/build_prod_wheels.py", "repos/pytorch_torch_repo.py"):
+        argv = [str(BASE_PYTHON), "-S", str(project / door), "--help"]
+        ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert ended.returncode != 0
+        assert f"tip: run `python3 {project / 'build_tools' / 'quickstart.py'} setup` once" in ended.stderr
+        assert len(ended.stderr.strip().splitlines()) == 2
+
+
+def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[str, str]) -> None:
+    argv = [str(BASE_PYTHON), str(project / "build_tools" / "quickstart.py"), "setup"]
+    first = subprocess.Popen(argv, env=env, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (project / ".venv" / "lib").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+
+    again = quickstart(project, env, "setup")
+    assert again.returncode == 0, again.stderr
+    assert "with uv" in again.stderr
+    state = (project / ".venv.state").stat().st_mtime_ns
+    third = quickstart(project, env, "setup")
+    assert third.returncode == 0
+    assert third.stderr == ""
+    assert (project / ".venv.state").stat().st_mtime_ns == state
+
+    # and now every door runs from the clone without activation, in any folder
+    doors = {"build_tools/build_prod_wheels.py": "install-rocm", "repos/pytorch_torch_repo.py": "hipify"}
+    for door, word in doors.items():
+        argv = [str(BASE_PYTHON), "-S", str(project / door), "--help"]
+        ended = subprocess.run(argv, env=env, cwd=project.parent, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert word in ended.stdout
+
+
+def test_a_foreign_venv_is_left_alone(tmp_path: Path, env: dict[str, str]) -> None:
+    project = copy_project(tmp_path / "clone")
+    (project / ".venv").mkdir()
+    (project / ".venv" / "mine.txt").write_text("mine")
+    ended = quickstart(project, env, "setup")
+    assert ended.returncode == 2
+    assert "was not made by this script; move it away" in ended.stderr
+    assert [p.name for p in (project / ".venv").iterdir()] == ["mine.txt"]
+
+
+def test_a_package_with_another_hash_is_refused(tmp_path: Path, env: dict[str, str]) -> None:
+    project = copy_project(tmp_path / "clone")
+    lock = project / "build_tools" / "requirements.lock"
+    text = lock.read_text()
+    at = text.index("--hash=sha256:", text.index("\nclick==")) + len("--hash=sha256:")
+    end = text.index("\npycparser==") if "\npycparser==" in text else text.index("\ncmake==")
+    lock.write_text(text[:at] + "0" * 64 + "\n" + text[end:])
+    ended = quickstart(project, env, "setup")
+    assert ended.returncode == 2
+    assert "hash" in ended.stderr.lower()
+    assert json.loads((project / ".venv.state").read_text()) == {"state": "unfinished"}
+
+
+@pytest.mark.parametrize(
+    ("programs", "said", "package"),
+    [
+        ((), "git is not on PATH", "git"),
+        (("git",), "no C++ compiler is on PATH (looked for c++, g++, clang++, cl)", "g++"),
+        (("git", "g++"), "this Python has no working venv module", "python3-venv"),
+    ],
+    ids=["git", "compiler", "venv"],
+)
+def test_a_missing_program_is_one_line_with_the_package(
+    tmp_path: Path, env: dict[str, str], programs: tuple[str, ...], said: str, package: str
+) -> None:
+    project = copy_project(tmp_path / "clone")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "ensurepip.py").write_text("raise ImportError('split off by the distribution')")
+    place = folder_with(tmp_path, *programs)
+    (place / "apt-get").symlink_to("/bin/true")
+    ended = quickstart(project, {**env, "PATH": str(place), "PYTHONPATH": str(broken), "CXX": ""}, "demo")
+    assert ended.returncode == 2
+    assert ended.stderr == f"error: {said}; install it: apt-get install {package}\n"
+    assert not (project / ".venv").exists()
