@@ -106,10 +106,12 @@ def _nearest(directory: Path) -> Path:
 
 def _is_fresh(directory: Path) -> bool:
     """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
-    if not os.path.lexists(directory):
+    above = _nearest(directory)
+    if above != directory:
+        missing = next(path for path in (directory, *directory.parents) if path.parent == above)
+        if os.path.lexists(missing):
+            raise SourceError(f"{missing} is not a folder", tip="name another one with --checkout-dir")
         return True
-    if not directory.is_dir():
-        raise SourceError(f"{directory} is not a folder", tip="name another one with --checkout-dir")
     names = {entry.name for entry in directory.iterdir()}
     if names <= {".git"}:
         inner = (
@@ -161,29 +163,34 @@ def _prepare(
         write_state(place, state or blank)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
     origin = plain.text("config", "--default", "", "--get", "remote.origin.url")
+    if origin != pin.origin and state is None and not fresh:
+        raise SourceError(
+            f"{request.directory} is a clone of {process.hide_credentials(origin) or 'nothing'}, "
+            f"not of {process.hide_credentials(pin.origin)}",
+            tip="name another folder with --checkout-dir, or give that origin with --gitrepo-origin",
+        )
+    if not has_object(plain, commit):
+        depth = request.depth
+        if depth is not None and has_commit(plain) and not remote.is_shallow(plain):
+            log.note("the checkout has its whole history already; --depth is not needed")
+            depth = None
+        commit = remote.fetch(plain, pin.origin, source, depth=depth, jobs=request.jobs)
     if origin != pin.origin:
-        if state is None and not fresh:
-            raise SourceError(
-                f"{request.directory} is a clone of {process.hide_credentials(origin) or 'nothing'}, "
-                f"not of {process.hide_credentials(pin.origin)}",
-                tip="name another folder with --checkout-dir, or give that origin with --gitrepo-origin",
-            )
-        if origin:
-            log.note(f"origin was {process.hide_credentials(origin)}")
-        for key, value in (
-            ("remote.origin.url", pin.origin),
-            ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-            ("core.autocrlf", "false"),  # so that the user's own git sees the same files as ours
-            ("core.eol", "lf"),
-        ):
-            plain.text("config", "--replace-all", key, value)
-    if has_object(plain, commit):
-        return commit
-    depth = request.depth
-    if depth is not None and has_commit(plain) and not remote.is_shallow(plain):
-        log.note("the checkout has its whole history already; --depth is not needed")
-        depth = None
-    return remote.fetch(plain, pin.origin, source, depth=depth, jobs=request.jobs)
+        _configure(plain, pin.origin, origin)
+    return commit
+
+
+def _configure(git: Git, origin: str, before: str) -> None:
+    """Note the origin, and what lets the user's own git see the files as ours does."""
+    if before:
+        log.note(f"origin was {process.hide_credentials(before)}")
+    for key, value in (
+        ("remote.origin.url", origin),
+        ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
+        ("core.autocrlf", "false"),
+        ("core.eol", "lf"),
+    ):
+        git.text("config", "--replace-all", key, value)
 
 
 def _bring(

@@ -97,7 +97,7 @@ def fetch(git: Git, origin: str, source: str, *, depth: int | None, jobs: int | 
         "--no-recurse-submodules",
         "--force",
         *options,
-        "origin",
+        origin,  # not the remote of that name: a fetch that fails leaves the configuration as it was
         f"+{source}:{FETCHED_REF}",
         what=f"fetching {source} of {shown}",
         tip=tip,
