@@ -87,7 +87,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     }
     env["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     env["UV_CACHE_DIR"] = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
-    folder = tmp_path_factory.mktemp("demo") / "output"
+    folder = tmp_path_factory.mktemp("a demo") / "with spaces"
     demo = Demo(folder, env)
     ended = run_demo(demo)
     assert ended.code == 0, ended.out + ended.err
@@ -259,7 +259,7 @@ def test_a_wheel_that_fails_its_checks_is_kept_aside(demo: Demo) -> None:
         ended = demo.build("--no-build-pytorch-audio")
         assert ended.code == 14
         assert "cannot be imported" in ended.err
-        aside = Path(re.findall(r"kept aside with its log: (\S+)", ended.err)[-1])
+        aside = Path(re.findall(r"kept aside with its log: (.+)", ended.err)[-1])
         assert {p.suffix for p in aside.iterdir()} == {".whl", ".json", ".log"}
         assert {p.name: p.read_bytes() for p in (demo.folder / "wheels").iterdir()} == before
         taken = demo.build("--no-verify", "--no-build-pytorch-audio", output="unverified")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +39,10 @@ def _bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
             tip="install the development files: rocm[libraries,devel]",
         )
     includes = [place / "include", *([request.sdk.roctracer] if request.sdk.roctracer else [])]
-    add_flags(env, "CXXFLAGS", " ".join(f"-I{folder}" for folder in includes))
-    add_flags(env, "LDFLAGS", f"-L{place / 'lib'}")
+    # A folder may have a space in its name: CMake and setuptools split these as a shell does. The quotes
+    # begin after the option, because CMake's cache drops those around a whole value.
+    add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
+    add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(place / 'lib'))}")
     prepend_path(env, "PKG_CONFIG_PATH", place / "lib" / "pkgconfig", request.platform)
     prepend_path(env, "LD_LIBRARY_PATH", place / "lib", request.platform)
 
