@@ -1,0 +1,58 @@
+"""Checkout and hipify of the miniature's torch, with PyTorch's own hipify; audio by torch's pin."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rocm_wheels.demo.hipify_source import fetch_hipify
+from rocm_wheels.demo.repositories import make_repositories
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.hipify import hipify
+from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.pins import choose_pin
+from rocm_wheels.workspace import home
+from source_trees import isolated_environment, times
+
+pytestmark = pytest.mark.network
+
+
+def test_from_clone_to_one_edit(tmp_path: Path) -> None:
+    real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
+    env, python = isolated_environment(tmp_path / "home"), Path(sys.executable)
+    made = make_repositories(
+        home() / "tests/miniature",
+        tmp_path / "repositories",
+        hipify=fetch_hipify(tmp_path / "cache", env=real),
+        env=env,
+    )
+    torch, audio = load_project("pytorch"), load_project("pytorch_audio")
+    heads = []
+    for folder, committed in (("one", True), ("two", True), ("three", False)):
+        pin = choose_pin(torch, origin=made["pytorch"].url, ref="nightly")
+        request = CheckoutRequest(
+            torch, tmp_path / folder, pin, depth=1, jobs=2, commit_hipify=committed, local_origin=True
+        )
+        heads.append(checkout(request, env=env, python=python).head)
+        assert not checkout(request, env=env, python=python).changed
+    assert heads[0] == heads[1] != made["pytorch"].commit == heads[2]
+    for folder, committed in (("one", True), ("three", False)):
+        tree = tmp_path / folder
+        assert not tree_identity(tree, env=env).dirty
+        kernel = sorted(tree.glob("aten/src/ATen/native/cuda/*.cu"))[0]
+        before = times(tree)
+        assert hipify(torch, tree, commit=committed, env=env, python=python).changed == ()
+        assert times(tree) == before
+        kernel.write_text(kernel.read_text() + "// edited\n")
+        hip = f"aten/src/ATen/native/hip/{kernel.stem}.hip"
+        assert hipify(torch, tree, commit=False, env=env, python=python).changed == (hip,)
+        assert {path for path, at in times(tree).items() if at != before.get(path)} == {
+            str(kernel.relative_to(tree)),
+            hip,
+        }
+    pin = choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
+    request = CheckoutRequest(audio, tmp_path / "audio", pin)
+    assert checkout(request, env=env, python=python).head == made["audio"].commit
