@@ -18,9 +18,9 @@ from pathlib import Path
 from rocm_wheels.errors import SdkError
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.artifacts import Entry, Tree, resolve
-from rocm_wheels.sdk.elf import Elf, read_elf
 from rocm_wheels.sdk.tables import LIBRARY_FOLDERS
 from rocm_wheels.sdk.wheel_writer import Member
+from rocm_wheels.wheels.loading import Loading, read_loading_of
 
 _LAUNCHER = Path(__file__).with_name("templates") / "launcher.c"
 
@@ -31,7 +31,7 @@ class Payload:
 
     path: Path
     executable: bool
-    elf: Elf | None = None
+    elf: Loading | None = None
     launches: str | None = None
 
 
@@ -99,7 +99,7 @@ def prepare(package: Runtime, homes: Homes, work: Path, env: Mapping[str, str]) 
     return members
 
 
-def search_path(module: str, relative: str, elf: Elf, homes: Homes) -> tuple[str, ...]:
+def search_path(module: str, relative: str, elf: Loading, homes: Homes) -> tuple[str, ...]:
     """Return the RPATH that a file must get, or nothing when what it needs is found as it is.
 
     Only libraries of the packages themselves count: what no package has is the system's.
@@ -125,7 +125,7 @@ def find_patchelf(env: Mapping[str, str]) -> str | None:
 
 
 def _payload(entry: Entry) -> Payload:
-    return Payload(entry.path, bool(entry.path.stat().st_mode & 0o111), read_elf(entry.path))
+    return Payload(entry.path, bool(entry.path.stat().st_mode & 0o111), read_loading_of(entry.path))
 
 
 def _has(tree: Tree, relative: str, soname: str, found: str) -> bool:

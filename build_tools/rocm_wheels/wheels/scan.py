@@ -15,11 +15,11 @@ from pathlib import Path
 from rocm_wheels.errors import DataError, explain
 from rocm_wheels.wheels.device_code import CodeObject, may_hold_code, read_bytes
 from rocm_wheels.wheels.dist_info import read_dist_info
+from rocm_wheels.wheels.loading import read_loading
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
 from rocm_wheels.wheels.names import WheelName
 from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest
-from rocm_wheels.wheels.run_paths import run_paths
 
 _LARGEST_TEXT = 64 << 20
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
@@ -127,6 +127,7 @@ def _read_text(data: memoryview, name: str) -> _Read:
 
 def _read_code(data: memoryview, name: str) -> _Read:
     try:
-        return _Read(code=tuple(read_bytes(data, name)), run_paths=run_paths(data, name))
+        loading = read_loading(data, name)
+        return _Read(code=tuple(read_bytes(data, name)), run_paths=loading.search if loading else ())
     except DataError as fault:
         return _Read(fault=explain(fault))
