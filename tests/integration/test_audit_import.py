@@ -13,6 +13,7 @@ from packaging.tags import sys_tags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
+
 from rocm_wheels.audit.findings import Finding
 from rocm_wheels.audit.imports import ImportPlace, check_import
 from rocm_wheels.audit.report import verify_wheel

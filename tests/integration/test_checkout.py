@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from source_trees import ODD, Upstream, content, isolated_environment, make_upstream, times
+
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins import Pin
-from source_trees import ODD, Upstream, content, isolated_environment, make_upstream, times
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from source_trees import Upstream, isolated_environment, make_upstream
+
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.identity import TreeIdentity, tree_identity
-from source_trees import Upstream, isolated_environment, make_upstream
 
 
 @pytest.fixture(scope="module")

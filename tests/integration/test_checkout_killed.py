@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
 from rocm_wheels.sources.pins import Pin
-from source_trees import Upstream, content, isolated_environment, make_upstream
 
 WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "reset", "add")
 DRIVER = """

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uv import find_uv_bin
+
 from rocm_wheels.compile.environment import build_environment
 from rocm_wheels.compile.failure import BuildFailed
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
@@ -26,7 +28,6 @@ from rocm_wheels.compile.sdk_tree import look_at_sdk
 from rocm_wheels.compile.trees import KEY_FILE
 from rocm_wheels.errors import BuildError, RocmWheelsError, SdkError
 from rocm_wheels.model.project import Build, Project, load_project
-from uv import find_uv_bin
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.cli.demo import ROCM_VERSION, TARGETS
 from rocm_wheels.wheels.device_code import read_wheel
 

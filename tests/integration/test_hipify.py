@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_trees import Upstream, content, isolated_environment, make_upstream, times
+
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, checkout
 from rocm_wheels.sources.hipify import HipifyResult, hipify
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins import Pin
-from source_trees import Upstream, content, isolated_environment, make_upstream, times
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)

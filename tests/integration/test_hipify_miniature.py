@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from source_trees import isolated_environment, times
+
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.model.project import load_project
@@ -15,7 +17,6 @@ from rocm_wheels.sources.hipify import hipify
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins import choose_pin
 from rocm_wheels.workspace import home
-from source_trees import isolated_environment, times
 
 pytestmark = pytest.mark.network
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.demo.hipify_source import DIGESTS, fetch_hipify
 from rocm_wheels.workspace import home
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.demo.hipify_source import DIGESTS
 from rocm_wheels.demo.repositories import Repository, make_repositories
 from rocm_wheels.workspace import home

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
 from rocm_wheels.demo.artifacts import LIBRARIES, make_artifacts
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from rocm_artifacts import library, make_artifacts
+
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import ask
 from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
-from rocm_wheels.sdk.elf import read_elf
 from rocm_wheels.sdk.runtime import find_patchelf
 from rocm_wheels.sdk.uv import uv_environment, uv_program
 from rocm_wheels.sdk.wheel_writer import WheelPlan, write_wheel
+from rocm_wheels.wheels.loading import read_loading_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 VERSION = "7.1.0+small"
@@ -331,7 +332,7 @@ def test_libraries_are_told_where_their_siblings_are(tmp_path: Path) -> None:
     wheels = build_packages(PackageRequest(unlinked(tmp_path), tmp_path / "out"), os.environ)
     with zipfile.ZipFile(next(w for w in wheels if "libraries" in w.name)) as wheel:
         path = Path(wheel.extract("_rocm_sdk_libraries/lib/libhipblas.so.3", tmp_path))
-    elf = read_elf(path)
+    elf = read_loading_of(path)
     assert elf is not None and elf.search == ("$ORIGIN/../../_rocm_sdk_core/lib",)
 
 

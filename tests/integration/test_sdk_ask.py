@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import ask
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rocm_artifacts import make_artifacts
+
 from rocm_wheels.errors import SdkError
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import ask

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
 from rocm_wheels.wheels.device_code import CodeObject, read_bytes, read_file, targets_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

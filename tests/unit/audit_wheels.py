@@ -17,11 +17,27 @@ INIT = """def initialize():
 VERSION = "__version__ = '2.9.0+rocm7.1.0'\ncuda: str | None = None\nhip: str | None = '7.1.25424'\n"
 
 
-def elf_header(machine: int, flags: int = 0, *, sections_at: int = 0, sections: int = 0) -> bytes:
+def elf_header(
+    machine: int, flags: int = 0, *, sections_at: int = 0, sections: int = 0, programs: int = 0
+) -> bytes:
     """Return the header of a 64-bit ELF library whose last section holds the names."""
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     names = max(0, sections - 1)
-    fields = (3, machine, 1, 0, 0, sections_at, flags, 64, 0, 0, 64, sections, names)
+    fields = (
+        3,
+        machine,
+        1,
+        0,
+        64 if programs else 0,
+        sections_at,
+        flags,
+        64,
+        56,
+        programs,
+        64,
+        sections,
+        names,
+    )
     return ident + struct.pack("<HHIQQQIHHHHHH", *fields)
 
 
@@ -43,17 +59,23 @@ def bundle(*targets: str, empty: tuple[str, ...] = (), lies: bool = False) -> by
 def library(*targets: str, run_path: str = "", fatbin: bytes | None = None) -> bytes:
     """Return a shared library with device code for targets and a DT_RUNPATH."""
     strings = b"\0" + run_path.encode() + b"\0"
-    dynamic = struct.pack("<qQ", 29, 1) * bool(run_path) + bytes(16)
     content = bundle(*targets) if fatbin is None and targets else fatbin or b""
+    front = 64 + 2 * 56  # the header and two program headers: all is loaded at its offset
+    strings_at = front + len(content)
+    dynamic = struct.pack("<qQqQ", 5, strings_at, 29, 1) * bool(run_path) + bytes(16)
     parts = {b".hip_fatbin": content, b".dynstr": strings, b".dynamic": dynamic}
     parts[b".shstrtab"] = b"\0" + b"\0".join(parts) + b"\0.shstrtab\0"
     names = parts[b".shstrtab"]
     body, rows = b"", [bytes(64)]
     for name, data in parts.items():
         where = names.index(b"\0" + name + b"\0") + 1
-        rows.append(struct.pack("<IIQQQQIIQQ", where, 1, 0, 0, 64 + len(body), len(data), 0, 0, 1, 0))
+        rows.append(struct.pack("<IIQQQQIIQQ", where, 1, 0, 0, front + len(body), len(data), 0, 0, 1, 0))
         body += data
-    return elf_header(62, sections_at=64 + len(body), sections=len(rows)) + body + b"".join(rows)
+    size = front + len(body)
+    programs = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, size, size, 4096)
+    programs += struct.pack("<IIQQQQQQ", 2, 4, strings_at + len(strings), 0, 0, len(dynamic), len(dynamic), 8)
+    header = elf_header(62, sections_at=size, sections=len(rows), programs=2)
+    return header + programs + body + b"".join(rows)
 
 
 @dataclass

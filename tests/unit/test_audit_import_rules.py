@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rocm_wheels.audit.imports import Host, clean_environment, describe_end, why_not_here
 from rocm_wheels.audit.subject import Expectation, accepted_tags
 from rocm_wheels.errors import DataError

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import torch_draft
+
 from rocm_wheels.audit import report as module
 from rocm_wheels.audit.findings import AuditReport
 from rocm_wheels.audit.report import reject, report_lines, verify_wheel

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
+
 from rocm_wheels.audit.findings import AuditReport
 from rocm_wheels.audit.report import verify_wheel
 from rocm_wheels.audit.subject import Expectation

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
 from rocm_wheels.compile.environment import build_environment
 from rocm_wheels.compile.hooks.pytorch import windows_libraries

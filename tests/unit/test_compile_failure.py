@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rocm_wheels.compile.failure import BuildFailure, explain_failure, first_failure, repeat_command
 
 LOGS = Path(__file__).parent.parent / "data" / "build_logs"

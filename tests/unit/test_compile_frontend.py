@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from test_compile_environment import request
+
 from rocm_wheels.compile.frontend import front_end_command, the_wheel
 from rocm_wheels.compile.hooks.pytorch import uses_scikit_build_core
 from rocm_wheels.compile.rocm_init import Preloads, preload_names, render, select_preloads
 from rocm_wheels.compile.trees import tree_key
 from rocm_wheels.errors import BuildError, SdkError
-from test_compile_environment import request
 
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.demo.artifacts import LIBRARIES, make_artifacts
 from rocm_wheels.errors import DataError
 

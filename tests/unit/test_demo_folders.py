@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.demo.folders import fingerprint, made_from, make_folder
 from rocm_wheels.errors import DataError
 

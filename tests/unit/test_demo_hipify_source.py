@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from rocm_wheels.demo.hipify_source import fetch_hipify, index_url, local_wheel, wheel_urls
 from rocm_wheels.errors import SourceError, explain
 

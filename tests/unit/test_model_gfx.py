@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import (
     base_target,

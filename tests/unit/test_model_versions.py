@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
+
 from rocm_wheels.errors import DataError, RocmWheelsError, SdkError, SourceError, UsageError
 from rocm_wheels.model.flash_attention import aotriton_release, supported, use_flash_attention
 from rocm_wheels.model.gfx import gfx_targets

@@ -10,6 +10,7 @@ import pytest
 from binary_writer import HOST, ar, bundle, code_object, coff, compress, elf, hip, pad
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code import read_bytes, targets_of
 

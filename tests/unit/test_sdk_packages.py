@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rocm_wheels.errors import RocmWheelsError, SdkError, UsageError
 from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements, resolve, sort_targets
 from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
 from rocm_wheels.sdk.devel import devel_links
-from rocm_wheels.sdk.elf import Elf, read_elf
 from rocm_wheels.sdk.runtime import Payload, Runtime, library_homes, runtime, search_path
 from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, publish, write_wheel
+from rocm_wheels.wheels.loading import Loading, read_loading_of
 
 BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
 BLAS = "math-libs/BLAS/stage"
@@ -248,7 +249,7 @@ def test_targets_in_order_of_their_numbers() -> None:
     )
 
 
-LIB = Payload(Path("x"), True, Elf(program=False, soname=None, needed=(), search=()))
+LIB = Payload(Path("x"), True, Loading(program=False, soname=None, needed=(), search=()))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_a_library_finds_its_siblings(
 ) -> None:
     core = Runtime("_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB})
     libraries = Runtime("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
-    elf = Elf(program=False, soname="x", needed=needed, search=search)
+    elf = Loading(program=False, soname="x", needed=needed, search=search)
     assert search_path("_rocm_sdk_libraries", "lib/libx.so", elf, library_homes(core, libraries)) == wanted
 
 
@@ -277,7 +278,7 @@ def test_no_file_breaks_the_elf_reader(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"elf-{os.getpid()}"
     path.write_bytes(start + data)
-    assert read_elf(path) is None or start
+    assert read_loading_of(path) is None or start
 
 
 def test_a_wheel_is_written_whole_or_not(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rocm_wheels.errors import DataError, RocmWheelsError, SourceError
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.pins import choose_pin

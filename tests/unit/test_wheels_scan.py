@@ -14,6 +14,7 @@ import pytest
 from binary_writer import HOST, bundle, compress, digest_of, elf, hip, wheel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code import read_any, read_file, read_wheel, targets_of
 from rocm_wheels.wheels.record import verify_record

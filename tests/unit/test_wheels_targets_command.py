@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from binary_writer import HOST, bundle, code_object, compress, elf, hip, wheel
 from click.testing import CliRunner
+
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.targets import command, read_targets, targets_as_json, targets_as_table
 
