@@ -110,8 +110,7 @@ def _write_all(plans: Sequence[WheelPlan], fresh: Path, epoch: int, *, compress:
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         waiting = [pool.submit(write_wheel, plan, fresh, epoch=epoch, compress=compress) for plan in plans]
         for one in waiting:
-            path = one.result()
-            log.note(f"{path.name}  {path.stat().st_size / 1e6:.1f} MB")
+            one.result()
 
 
 def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[str, object]:
