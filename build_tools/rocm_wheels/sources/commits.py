@@ -6,10 +6,12 @@ name, date or encoding enters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
 from rocm_wheels.sources.state import HIPIFY_MESSAGE, HIPIFY_TAG, UPSTREAM_TAG
 from rocm_wheels.sources.trees import temporary_index
@@ -28,23 +30,19 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
     import git as gitpython
     from gitdb import IStream  # type: ignore[import-untyped]  # gitdb has no types
 
+    (authored, author_zone), (committed, committer_zone) = _dates(git, dated_like)
     with gitpython.Repo(git.directory) as repository:
-        model = None
-        if dated_like:
-            # read by our git: GitPython's would take the process's own environment
-            raw = git.text("cat-file", "commit", dated_like).encode("utf-8", "surrogateescape")
-            model = gitpython.Commit(repository, bytes.fromhex(dated_like))._deserialize(BytesIO(raw))
         person = gitpython.Actor(OUR_NAME, OUR_EMAIL)
         commit = gitpython.Commit(
             repository,
             gitpython.Commit.NULL_BIN_SHA,
             tree=gitpython.Tree(repository, bytes.fromhex(tree)),
             author=person,
-            authored_date=model.authored_date if model else 0,
-            author_tz_offset=model.author_tz_offset if model else 0,
+            authored_date=authored,
+            author_tz_offset=author_zone,
             committer=person,
-            committed_date=model.committed_date if model else 0,
-            committer_tz_offset=model.committer_tz_offset if model else 0,
+            committed_date=committed,
+            committer_tz_offset=committer_zone,
             message=message + "\n",
             parents=[gitpython.Commit(repository, bytes.fromhex(parent)) for parent in parents],
             encoding="UTF-8",
@@ -54,6 +52,25 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
         size = stream.tell()
         stream.seek(0)
         return str(repository.odb.store(IStream("commit", size, stream)).hexsha.decode("ascii"))
+
+
+def _dates(git: Git, commit: str | None) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (seconds, zone in seconds west) of author and committer.
+
+    Read by our git: GitPython's would take the process's own environment.
+    """
+    if commit is None:
+        return (0, 0), (0, 0)
+    found = []
+    head = git.text("cat-file", "commit", commit).split("\n\n", 1)[0]
+    for role in ("author", "committer"):
+        match = re.search(rf"^{role} .*> (\d+) ([+-])(\d\d)(\d\d)", head, re.MULTILINE)
+        if match is None:
+            raise SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
+        seconds, sign, hours, minutes = match.groups()
+        east = 3600 * int(hours) + 60 * int(minutes or 0)
+        found.append((int(seconds), -east if sign == "+" else east))
+    return found[0], found[1]
 
 
 def tree_with(git: Git, base: str, changes: dict[str, Seen | None], links: dict[str, str]) -> str:

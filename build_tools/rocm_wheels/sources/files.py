@@ -19,7 +19,7 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.workspace import write_whole
 
 _GITLINK = "160000"
-_LARGEST_GENERATED = 8 * 2**20  # bytes; a git-ignored file above this is a build product, not a source
+_LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ def scan(git: Git, index: Path) -> Listing:
     """List one repository's files through ``index``, a file of our own that is brought up to date.
 
     Only the project's ``.gitignore`` files decide what is left out: the user's own excludes
-    must not change a commit. Objects are stored. Submodules are not listed.
+    must not change a commit. Objects are stored. Submodules are not listed, nor untracked
+    files above 8 MiB: what a build left there is no source.
     """
     own = git.using(GIT_INDEX_FILE=str(index))
     own.text("add", "-u", "--", ".")
     others = own.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
-    new = "".join(f"{path}\0" for path in others if not path.endswith("/"))
+    new = "".join(f"{path}\0" for path in others if _may_be_source(git.directory / path))
     if new:
         own.text("update-index", "--add", "-z", "--stdin", stdin=new.encode("utf-8", "surrogateescape"))
     found: Listing = {}
@@ -93,8 +94,9 @@ def restore_times(git: Git, before: Listing, after: Listing) -> list[str]:
             changed.append(path)
         elif old.mtime_ns != seen.mtime_ns:
             file = git.directory / path
-            os.utime(file, ns=(file.lstat().st_atime_ns, old.mtime_ns), follow_symlinks=False)
-            restored = True
+            if not file.is_symlink():  # compilers see where it leads
+                os.utime(file, ns=(file.stat().st_atime_ns, old.mtime_ns))
+                restored = True
     if restored:
         refresh(git)
     return changed + [path for path in before if path not in after]
@@ -143,6 +145,11 @@ def _below(root: Path, path: str, skip: Sequence[str]) -> Iterator[str]:
         here = Path(folder).relative_to(root).as_posix()
         folders[:] = sorted(f for f in folders if f != ".git" and f"{here}/{f}" not in skip)
         yield from (f"{here}/{name}" for name in sorted(files) if name != ".git")
+
+
+def _may_be_source(path: Path) -> bool:
+    status = _lstat(path)  # git lists a repository inside as a folder
+    return status is not None and not stat.S_ISDIR(status.st_mode) and status.st_size <= _LARGEST_GENERATED
 
 
 def _lstat(path: Path) -> os.stat_result | None:

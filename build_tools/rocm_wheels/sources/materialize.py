@@ -64,7 +64,7 @@ def write_files(git: Git, place: Path, commit: str, ours: list[str], request: Su
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in wanted):
             _put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
-    if request.submodules and (git.directory / ".gitmodules").exists():
+    if wanted:
         update_submodules(git, depth=request.depth, jobs=request.jobs)
         there = {part.path for part in repositories(git)}
         for part in old[1:]:

@@ -6,6 +6,7 @@ content, a commit that neither upstream nor we made.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,7 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State
 from rocm_wheels.sources.trees import (
     GITLINK,
+    Entry,
     Part,
     entries,
     has_commit,
@@ -83,20 +85,28 @@ def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
         places = [entry.path, *(str(p) for p in PurePosixPath(entry.path).parents if p.parts)]
         for place in places:
             path = Path(git.directory, place)
-            if place not in known and os.path.lexists(path) and (place == entry.path or not path.is_dir()):
-                if (
-                    place == entry.path
-                    and entry.mode == GITLINK
-                    and path.is_dir()
-                    and not any(path.iterdir())
-                ):
-                    continue
-                found.add(place)
+            if place in known or not os.path.lexists(path):
+                continue
+            if path.is_dir() if place != entry.path else _is_as_in(git, entry):
+                continue
+            found.add(place)
     if found:
         raise SourceError(
             _listed(f"in {git.directory} these files are in the way of {target[:12]}", sorted(found)),
             tip="move them away; git ignores them, and the commit has files of the same names",
         )
+
+
+def _is_as_in(git: Git, entry: Entry) -> bool:
+    """Tell whether a path holds what a commit has there (an empty folder for a submodule)."""
+    path = git.directory / entry.path
+    if path.is_symlink() or not path.exists():
+        return False
+    if path.is_dir():
+        return entry.mode == GITLINK and not any(path.iterdir())
+    content = path.read_bytes()
+    head = f"blob {len(content)}\0".encode("ascii")
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest() == entry.object
 
 
 def changes(part: Part, state: State | None, *, links: bool = False) -> list[tuple[str, str]]:

@@ -24,8 +24,10 @@ from rocm_wheels.sources.trees import (
     GITLINK,
     Part,
     entries,
+    gitlinks,
     has_commit,
     has_object,
+    is_populated,
     repositories,
     seed_index,
     snapshot,
@@ -53,6 +55,11 @@ def rescue_all(git: Git, state: State, target: str) -> None:
     Tracked files stay as they are: the checkout that follows writes them.
     """
     log.note(f"the last {state.operation} in {git.directory} was interrupted; carrying on")
+    for part in repositories(git):
+        for link in gitlinks(part.git):
+            pointer = part.git.directory / link.path / ".git"
+            if pointer.is_file() and not is_populated(pointer.parent):
+                pointer.unlink()  # of a clone that was cut
     for part in repositories(git):
         rescue(part, state, target)
 
@@ -126,7 +133,7 @@ def _leftovers(place: Path) -> list[int]:
 def _remove_locks(place: Path) -> None:
     """Remove the lock files of git processes that were killed; none of them runs any more."""
     for folder, folders, files in os.walk(place):
-        folders[:] = [name for name in folders if name not in ("objects", OWN_FOLDER)]
+        folders[:] = [name for name in folders if name not in ("objects", "worktrees", OWN_FOLDER)]
         for name in files:
             if name.endswith(".lock"):
                 Path(folder, name).unlink()

@@ -101,10 +101,21 @@ def repositories(git: Git) -> list[Part]:
         parent = waiting.pop()
         for link in gitlinks(parent.git):
             directory = parent.git.directory / link.path
-            if (directory / ".git").exists():
+            if is_populated(directory):
                 waiting.append(Part(parent.inside(link.path), git.at(directory), link.object))
                 found.append(waiting[-1])
     return sorted(found, key=lambda part: part.path.split("/") if part.path else [])
+
+
+def is_populated(directory: Path) -> bool:
+    """Tell whether a submodule's folder has its repository (a clone that was cut leaves a dangling name)."""
+    pointer = directory / ".git"
+    if pointer.is_dir():
+        return True
+    if not pointer.is_file():
+        return False
+    place = pointer.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
+    return (directory / place / "HEAD").is_file()
 
 
 def head_and_place(git: Git) -> tuple[str, Path]:
