@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from rocm_wheels import groups
 from rocm_wheels.errors import BuildError, RocmWheelsError
 
 _WINDOWS = sys.platform == "win32"
@@ -111,6 +112,7 @@ def run(
         end_tree(child)
         raise
     finally:
+        groups.ended(child.pid)
         expired.cancel()
         if sink is not None:
             sink.close()
@@ -151,6 +153,8 @@ def capture(
     except BaseException:
         end_tree(child)
         raise
+    finally:
+        groups.ended(child.pid)
     if child.returncode:
         said = hide_credentials((err or out).decode("utf-8", "replace")).splitlines()
         raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=tip)
@@ -211,7 +215,7 @@ def _start(
     stdin: bool = False,
 ) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [os.fspath(word) for word in argv],
             env=dict(env),
             cwd=cwd,
@@ -222,6 +226,8 @@ def _start(
         )
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
+    groups.started(child.pid)
+    return child
 
 
 def _failure(name: str, code: int, tail: Sequence[str]) -> str:

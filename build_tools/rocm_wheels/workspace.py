@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocm_wheels import groups, log
 from rocm_wheels.errors import DataError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -130,7 +131,8 @@ def write_json(path: Path, value: object) -> None:
 def exclusive(folder: Path, *, what: str) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets a UsageError that names the holder.
 
-    The lock belongs to the process: it ends with it, also by ``kill -9``.
+    The lock belongs to the process: it ends with it, also by ``kill -9``. Programs that a killed
+    holder had started and that are still at work are ended first.
     """
     from filelock import FileLock, Timeout
 
@@ -149,7 +151,10 @@ def exclusive(folder: Path, *, what: str) -> Iterator[None]:
         raise UsageError(f"{folder} is in use by another run") from None
     try:
         owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
-        yield
+        if left := groups.end_left_behind(folder / ".groups"):
+            log.warn(f"ended {len(left)} processes of a run that was killed: {', '.join(map(str, left))}")
+        with groups.noted_in(folder / ".groups"):
+            yield
     finally:
         with contextlib.suppress(OSError):
             owner.unlink()

@@ -1,0 +1,97 @@
+"""Programs that we start: whole groups end with us, with a timeout, and with the run after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels import groups
+from rocm_wheels.errors import BuildError, UsageError
+from rocm_wheels.process import capture, run
+from rocm_wheels.workspace import exclusive
+
+# a program that starts another one, and ends only when it is made to
+FAMILY = "sleep 1000 & sleep 1000"
+HOLDER = """
+import sys
+from pathlib import Path
+from rocm_wheels.process import run
+from rocm_wheels.workspace import exclusive
+with exclusive(Path(sys.argv[1]), what="a test"):
+    run(["sh", "-c", sys.argv[2]], env={"PATH": sys.argv[3]})
+"""
+
+
+def alive(leader: int) -> list[int]:
+    return groups.members({leader})
+
+
+def started_in(folder: Path) -> int:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        noted = (folder / ".groups").read_text() if (folder / ".groups").exists() else ""
+        leaders = [int(line[1:]) for line in noted.split() if line.startswith("+")]
+        if leaders and len(alive(leaders[0])) >= 2:
+            return leaders[0]
+        time.sleep(0.01)
+    raise AssertionError("nothing was started")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_killed_run_had_started_is_ended_by_the_next(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = [sys.executable, "-c", HOLDER, str(tmp_path), FAMILY, os.environ["PATH"]]
+    holder = subprocess.Popen(argv, start_new_session=True)
+    leader = started_in(tmp_path)
+    with (
+        pytest.raises(UsageError, match=f"is in use by process {holder.pid}"),
+        exclusive(tmp_path, what="second"),
+    ):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert len(alive(leader)) >= 2
+    with exclusive(tmp_path, what="next"):
+        assert alive(leader) == []
+    assert "processes of a run that was killed" in capfd.readouterr().err
+    assert not (tmp_path / ".groups").exists()
+
+
+@pytest.mark.parametrize("start", [run, capture], ids=["run", "capture"])
+def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
+    assert callable(start)
+    pid_file = tmp_path / "pid"
+    words = ["sh", "-c", f"echo $$ > {pid_file}; {FAMILY}"]
+    with pytest.raises(BuildError, match="was stopped after 1 s without an end"):
+        start(words, env={"PATH": os.environ["PATH"]}, timeout=1)
+    assert alive(int(pid_file.read_text())) == []
+
+
+def test_a_value_is_stdout_alone() -> None:
+    env = {"PATH": os.environ["PATH"]}
+    assert capture(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"
+    with pytest.raises(BuildError, match=r"(?s)failed with exit code 3:.*the reason"):
+        capture(["sh", "-c", "echo 7.1; echo the reason >&2; exit 3"], env=env)
+    with pytest.raises(BuildError, match="was killed by signal 9"):
+        capture(["sh", "-c", "kill -9 $$"], env=env)
+
+
+def test_output_is_kept_and_credentials_are_not(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "step.log"
+    seen: list[str] = []
+    secret = "https://me:secret@example.invalid/simple"
+    run(
+        ["sh", "-c", f"echo fetching {secret}"],
+        env={"PATH": os.environ["PATH"]},
+        log=log,
+        on_line=seen.append,
+    )
+    assert seen == ["fetching https://***@example.invalid/simple"]
+    assert "secret" not in log.read_text()
