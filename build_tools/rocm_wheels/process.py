@@ -174,14 +174,19 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, sign)
         except (ProcessLookupError, PermissionError):
             break
-        try:
-            child.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        # the leader is gone; what is left of its group gets no second chance
-        if sign is signal.SIGTERM:
-            continue
+        if _group_is_gone(child, _GRACE_SECONDS):
+            break
     child.wait()
+
+
+def _group_is_gone(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait until no process of a group is alive; the first may be gone long before the last."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if child.poll() is not None and not groups.members({child.pid}):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 class _Watchdog:
