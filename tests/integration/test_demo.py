@@ -139,6 +139,12 @@ def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
         assert sorted(row["targets"]) == sorted(TARGETS)
 
 
+def test_cmake_is_that_of_the_build_environment(demo: Demo) -> None:
+    cache = (demo.torch / "build" / "CMakeCache.txt").read_text()
+    command = re.search(r"CMAKE_COMMAND:INTERNAL=(.*)", cache)
+    assert command and Path(command.group(1)).is_relative_to(demo.folder / "sources" / ".rocm-wheels")
+
+
 def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
     kernel = sorted(demo.torch.glob("aten/src/ATen/native/cuda/*.cu"))[0]
     kernel.write_text(kernel.read_text() + "\n// edited\n")

@@ -10,6 +10,7 @@ from rocm_wheels.compile.environment import build_environment
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.sdk_tree import SdkTree
 from rocm_wheels.compile.trees import tree_key
+from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.model.flash_attention import aotriton_release, use_flash_attention
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import project_version, version_suffix
@@ -85,7 +86,9 @@ def plan_build(
         commit_epoch=identity.epoch,
         cache=setting.cache,
     )
-    environment = build_environment(request, setting.env)
+    base = dict(setting.env)
+    prepend_path(base, "PATH", setting.ready.environment.bin, asked.platform)  # its cmake, not the machine's
+    environment = build_environment(request, base)
     python = setting.ready.environment.python
     key = tree_key(request, environment, python=python, python_tag=setting.ready.python_tag)
     rules = project.version
