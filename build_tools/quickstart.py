@@ -6,8 +6,9 @@
     python3 build_tools/quickstart.py setup
 
 Makes ``.venv`` in the clone from the hash-locked ``requirements.lock`` (with uv when it is
-on PATH, else with venv and pip), then hands over. Standard library only. Interrupted or
-killed, it begins again where that is safe; run twice, it does nothing the second time.
+on PATH, else with venv and pip), then hands over; ``test`` adds ``requirements-test.lock``.
+Standard library only. Interrupted or killed, it begins again; run twice, it does nothing the
+second time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
+TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what the tests need
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
@@ -61,7 +63,7 @@ def main() -> int:
     if missing:
         return missing
     with one_at_a_time():
-        code = make_environment()
+        code = make_environment(with_tests=options.command == "test")
     if code:
         return code
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
@@ -87,17 +89,19 @@ def hand_over(command: str, output_dir: str | None, rest: list[str]) -> int:
     return subprocess.run(argv, check=False).returncode
 
 
-def make_environment() -> int:
-    """Make or renew ``.venv``; nothing is done when it already is what the lock says."""
+def make_environment(with_tests: bool) -> int:
+    """Make, complete or renew ``.venv``; nothing is done when it already is what the locks say."""
     wanted = {
-        "lock": hashlib.sha256(LOCK.read_bytes()).hexdigest(),
-        "project": hashlib.sha256((CLONE / "pyproject.toml").read_bytes()).hexdigest(),
+        "lock": digest(LOCK),
+        "project": digest(CLONE / "pyproject.toml"),
         "python": sys.version,
         "base": os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
         "place": str(VENV),
     }
     found = read_state()
-    if found == wanted and venv_python().exists():
+    tests = (found or {}).get("tests")
+    made = found is not None and {**found, "tests": ""} == {**wanted, "tests": ""} and venv_python().exists()
+    if made and (not with_tests or tests == digest(TEST_LOCK)):
         return 0
     if VENV.exists() and found is None:
         return fail(
@@ -106,11 +110,15 @@ def make_environment() -> int:
     uv = shutil.which("uv")
     if uv is None and not venv_works():
         return fail("this Python has no working venv module", 0)
+    lock = TEST_LOCK if with_tests else LOCK
+    how = "uv" if uv else "venv and pip"
     print(
-        f"making {VENV} from {LOCK.name} with {'uv' if uv else 'venv and pip'} …", file=sys.stderr, flush=True
+        f"{'completing' if made else 'making'} {VENV} from {lock.name} with {how} …",
+        file=sys.stderr,
+        flush=True,
     )
     write_state({"state": "unfinished"})
-    for argv in installation(uv):
+    for argv in installation(uv, lock, anew=not made):
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
         if ended.returncode:
             return fail(
@@ -118,28 +126,27 @@ def make_environment() -> int:
                 None,
                 "check the network and the package index, then run this again",
             )
-    write_state(wanted)
+    write_state({**wanted, "tests": digest(TEST_LOCK) if with_tests else ""})
     return 0
 
 
-def installation(uv: str | None) -> list[list[str]]:
+def digest(path: Path) -> str:
+    """Return the sha256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def installation(uv: str | None, lock: Path, *, anew: bool) -> list[list[str]]:
     """Return the commands that fill ``.venv``: environment, locked packages, the project itself."""
     python = str(venv_python())
-    hashed = ["--require-hashes", "-r", str(LOCK)]
+    hashed = ["--require-hashes", "-r", str(lock)]
     project = ["--no-deps", "--no-build-isolation", "-e", str(CLONE)]
     if uv:
+        venv = [uv, "venv", "--quiet", "--no-project", "--clear", "--python", sys.executable, str(VENV)]
         install = [uv, "pip", "install", "--quiet", "--python", python]
-        return [
-            [uv, "venv", "--quiet", "--no-project", "--clear", "--python", sys.executable, str(VENV)],
-            [*install, *hashed],
-            [*install, *project],
-        ]
-    install = [python, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--no-compile"]
-    return [
-        [sys.executable, "-m", "venv", "--clear", str(VENV)],
-        [*install, *hashed],
-        [*install, *project],
-    ]
+    else:
+        venv = [sys.executable, "-m", "venv", "--clear", str(VENV)]
+        install = [python, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--no-compile"]
+    return [venv, [*install, *hashed], [*install, *project]] if anew else [[*install, *hashed]]
 
 
 def clean_environment() -> dict[str, str]:
