@@ -2,8 +2,9 @@
 
 ``kill -9`` takes us, not the compilers that we started: they would go on writing into a build
 tree that the next run is using. While a folder is held, each group is noted in a file there; the
-next holder ends what is still alive. A group counts as ours only when its processes are in
-the session that we made for it: a number that was given to somebody else since is left alone.
+next holder ends what is still alive. A group is noted by its leader's number and by when that
+began, in ticks since a boot that is named: after a restart, or in another container, the same number
+is somebody else's and is left alone. A number is not given out again while its session has members.
 """
 
 from __future__ import annotations
@@ -43,24 +44,31 @@ def noted_in(path: Path) -> Iterator[None]:
 
 
 def started(leader: int) -> None:
-    """Note a group, named by its leader."""
-    _write(f"+{leader}\n")
+    """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
+    if _ledger.path is not None and (began := _began(leader)):
+        _write(f"+{leader} {began}\n")
 
 
 def ended(leader: int) -> None:
     """Note that a group is over."""
-    _write(f"-{leader}\n")
+    if _ledger.path is not None:
+        _write(f"-{leader}\n")
 
 
 def end_left_behind(path: Path) -> list[int]:
     """End the groups noted in ``path`` that are still alive; return their processes."""
     try:
-        lines = path.read_text(encoding="ascii", errors="replace").split()
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
     except FileNotFoundError:
         return []
-    over = {line[1:] for line in lines if line.startswith("-")}
-    open_groups = {line[1:] for line in lines if line.startswith("+")} - over
-    leaders = {int(text) for text in open_groups if text.isdecimal()}
+    noted: dict[int, str] = {}
+    for line in lines:
+        number, _, began = line[1:].partition(" ")
+        if number.isdecimal() and line.startswith("+"):
+            noted[int(number)] = began
+        elif number.isdecimal():
+            noted.pop(int(number), None)
+    leaders = {leader for leader, began in noted.items() if _may_be_ours(leader, began)}
     found = members(leaders)
     for pid in found:
         _kill(pid)
@@ -77,15 +85,37 @@ def members(leaders: set[int]) -> list[int]:
         return []
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue  # it ended while we looked
+        if entry.name.isdecimal() and (fields := _fields(int(entry.name))):
             state, session = fields[0], int(fields[3])
             if session in leaders and state not in "ZX":
                 found.append(int(entry.name))
     return found
+
+
+def _fields(pid: int) -> list[str]:
+    """Return what stands behind the name in /proc/<pid>/stat (proc(5)), nothing when it has ended."""
+    try:
+        text = Path("/proc", str(pid), "stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _began(pid: int) -> str:
+    """Return when a process began: the boot and ticks since then; nothing where that cannot be known."""
+    fields = _fields(pid) if sys.platform == "linux" else []
+    return f"{_boot()} {fields[19]}" if fields else ""
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _may_be_ours(leader: int, began: str) -> bool:
+    """Tell whether a noted group is the one that has this number now; its leader may be gone."""
+    if now := _began(leader):
+        return now == began
+    return sys.platform == "linux" and began.startswith(f"{_boot()} ")
 
 
 def _kill(pid: int) -> None:

@@ -36,7 +36,7 @@ def started_in(folder: Path) -> int:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         noted = (folder / ".groups").read_text() if (folder / ".groups").exists() else ""
-        leaders = [int(line[1:]) for line in noted.split() if line.startswith("+")]
+        leaders = [int(line[1:].split()[0]) for line in noted.splitlines() if line.startswith("+")]
         if leaders and len(alive(leaders[0])) >= 2:
             return leaders[0]
         time.sleep(0.01)
@@ -95,3 +95,18 @@ def test_output_is_kept_and_credentials_are_not(tmp_path: Path) -> None:
     )
     assert seen == ["fetching https://***@example.invalid/simple"]
     assert "secret" not in log.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("began", ["", " {boot} 1", " 00000000-0000-0000-0000-000000000000 {ticks}"])
+def test_a_number_that_is_somebody_elses_now_is_left_alone(tmp_path: Path, began: str) -> None:
+    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        ticks = Path("/proc", str(stranger.pid), "stat").read_text().split()[21]
+        (tmp_path / ".groups").write_text(f"+{stranger.pid}{began.format(boot=boot, ticks=ticks)}\n")
+        with exclusive(tmp_path, what="a test"):
+            assert alive(stranger.pid) == [stranger.pid]
+    finally:
+        stranger.kill()
+        stranger.wait()
