@@ -27,7 +27,9 @@ from rocm_wheels.errors import BuildError, RocmWheelsError
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 _TAIL_LINES = 15
-_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*://)[^/\s@]+@")
+# up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
+# endless word would take time with the square of its length
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
 
 
 @dataclass(frozen=True)
