@@ -92,6 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     demo = Demo(folder, env)
     ended = run_demo(demo)
     assert ended.code == 0, ended.out + ended.err
+    (folder.parent / "said.txt").write_text(ended.err + ended.out)
     return demo
 
 
@@ -109,6 +110,18 @@ def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
     for wheel in wheels.values():
         assert "+rocm7.1.0.miniature-" in wheel.name
         assert targets_in(wheel) == set(TARGETS)
+
+
+def test_readme_shows_what_a_demo_prints(demo: Demo) -> None:
+    """Every line of README's transcript but the first (quickstart's own) was printed; … is anything."""
+    readme = (CLONE / "README.md").read_text()
+    transcript = readme.split("```text\n", 1)[1].split("```", 1)[0].splitlines()
+    assert len(transcript) > 10
+    said = " ".join((demo.folder.parent / "said.txt").read_text().replace("\n", "\0").split()).split("\0")
+    said = [line.replace("'", "").strip() for line in said]  # quoted for the shell, because of the spaces
+    for line in transcript[1:]:
+        pattern = ".*".join(re.escape(part) for part in " ".join(line.split()).split("…"))
+        assert any(re.fullmatch(pattern, printed) for printed in said), line
 
 
 def test_torch_requires_its_rocm_and_starts_it(demo: Demo) -> None:
@@ -296,6 +309,43 @@ def test_no_flag_of_torch_leaks_into_audio_and_the_users_stay(demo: Demo) -> Non
     assert "-DMINE=1" in audio
     assert "rocm_sysdeps" not in audio
     assert demo.build().code == 0
+
+
+def test_all_projects_build_with_their_real_recipes(demo: Demo, tmp_path: Path) -> None:
+    upstream = demo.folder / "upstream"
+    folders = {"pytorch": "pytorch", "audio": "pytorch_audio", "vision": "pytorch_vision"}
+    for name, folder in {**folders, "triton": "triton", "apex": "apex"}.items():
+        words = [
+            "clone",
+            "-q",
+            "--recurse-submodules",
+            f"file://{upstream / name}.git",
+            str(tmp_path / folder),
+        ]
+        subprocess.run(["git", "-c", "protocol.file.allow=always", *words], env=demo.env, check=True)
+    torch = ("hipify", "--repo", str(tmp_path), "--no-commit-hipify")
+    assert demo.run(*torch, door="repos/pytorch_torch_repo.py").code == 0
+    ended = demo.run(
+        *("build", "--json", "--install-rocm", "--find-links", str(demo.folder / "rocm-packages" / "dist")),
+        *("--rocm-sdk-version", f"=={ROCM_VERSION}", "--rocm-extras", "device-gfx942,device-gfx1100"),
+        *("--pytorch-rocm-arch", ",".join(TARGETS), "--root-checkout-dir", str(tmp_path)),
+        *("--output-dir", str(tmp_path / "wheels")),
+    )
+    assert ended.code == 0, ended.err
+    rows = json.loads(ended.out)
+    assert [row["project"] for row in rows] == [
+        "triton",
+        "pytorch",
+        "apex",
+        "pytorch_audio",
+        "pytorch_vision",
+    ]
+    assert {row["checked"] for row in rows} == {"verified"}
+    assert [sorted(row["targets"]) for row in rows] == [[], *[sorted(TARGETS)] * 4]
+    torch_row = rows[1]["wheel"]
+    with zipfile.ZipFile(tmp_path / "wheels" / torch_row) as wheel:
+        metadata = next(wheel.read(n).decode() for n in wheel.namelist() if n.endswith("/METADATA"))
+    assert f"Requires-Dist: triton=={rows[0]['version']}" in metadata
 
 
 def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path) -> None:
