@@ -127,11 +127,14 @@ def write_json(path: Path, value: object) -> None:
     write_whole(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+WAIT = "wait for it to end, then run this again"
+
+
 @contextlib.contextmanager
-def exclusive(folder: Path, *, what: str) -> Iterator[None]:
+def exclusive(folder: Path, *, what: str, tip: str = WAIT) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets a UsageError that names the holder.
 
-    The lock belongs to the process: it ends with it, also by ``kill -9``. Programs that a killed
+    ``tip`` is for that other run. The lock belongs to the process: it ends with it, also by ``kill -9``. Programs that a killed
     holder had started and that are still at work are ended first.
     """
     from filelock import FileLock, Timeout
@@ -142,13 +145,10 @@ def exclusive(folder: Path, *, what: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        holder = ""
         with contextlib.suppress(OSError):
             holder = owner.read_text(encoding="utf-8").strip()
-            raise UsageError(
-                f"{folder} is in use by {holder}",
-                tip="wait for it to end, or give this run another --work-dir",
-            ) from None
-        raise UsageError(f"{folder} is in use by another run") from None
+        raise UsageError(f"{folder} is in use by {holder or 'another run'}", tip=tip) from None
     try:
         owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
         if left := groups.end_left_behind(folder / ".groups"):

@@ -22,7 +22,8 @@ from rocm_wheels.pipeline.project import Built, ProjectStep
 from rocm_wheels.pipeline.request import WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.ask import RocmSdk
-from rocm_wheels.workspace import Workspace, exclusive
+from rocm_wheels.sources.hold import held
+from rocm_wheels.workspace import WAIT, Workspace, exclusive
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,15 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     begin = time.monotonic()
     projects = select(request)
     check(request)
-    with exclusive(request.work, what="build"):
+    with exclusive(request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         setting = prepare(request, projects, env)
         rows: list[Row] = []
         built: dict[str, Built] = {}
         for position, project in enumerate(projects):
             started = time.monotonic()
             try:
-                built[project.name] = ProjectStep(project, setting, dict(built)).run()
+                with held(request.sources[project.name], what=f"build of {project.name}", env=env):
+                    built[project.name] = ProjectStep(project, setting, dict(built)).run()
             except RocmWheelsError as failure:
                 rows.append(Row(project.name, "failed", seconds=time.monotonic() - started))
                 rows.extend(Row(later.name, "not built") for later in projects[position + 1 :])
