@@ -45,9 +45,9 @@ def enter(target: str, *arguments: str) -> NoReturn:
 def _use_clone_environment() -> NoReturn:
     python = venv_python(CLONE / ".venv")
     if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
+        setup = f"python3 {BUILD_TOOLS / 'quickstart.py'} setup"
         sys.exit(
-            f"error: the dependencies of rocm-wheels are not installed for {sys.executable}\n"
-            f"tip: run `python3 {BUILD_TOOLS / 'quickstart.py'} setup` once, then this again"
+            f"error: {sys.executable} lacks the dependencies of rocm-wheels; run `{setup}` once, then this again"
         )
     argv = [str(python), *sys.argv]
     if _WINDOWS:

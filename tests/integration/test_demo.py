@@ -158,6 +158,17 @@ def test_cmake_is_that_of_the_build_environment(demo: Demo) -> None:
     assert command and Path(command.group(1)).is_relative_to(demo.folder / "sources" / ".rocm-wheels")
 
 
+def test_github_gets_groups_and_a_summary(demo: Demo, tmp_path: Path) -> None:
+    page = tmp_path / "summary.md"
+    build = demo.build("--clean", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(page))
+    assert build.code == 0, build.err
+    assert build.err.count("::group::build-") == build.err.count("::endgroup::") == 2
+    table = page.read_text().splitlines()
+    assert table[0].startswith("| wheel | version | targets |")
+    for line, wheel in zip(table[2:], demo.wheels().values(), strict=True):
+        assert wheel.name in line and hashlib.sha256(wheel.read_bytes()).hexdigest() in line
+
+
 def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
     kernel = sorted(demo.torch.glob("aten/src/ATen/native/cuda/*.cu"))[0]
     kernel.write_text(kernel.read_text() + "\n// edited\n")

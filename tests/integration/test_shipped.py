@@ -1,0 +1,59 @@
+"""The installed wheel: what is not code ships with it, and the same locator finds it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+LOOK = """
+import json
+from rocm_wheels.model.project import load_project, project_names
+from rocm_wheels.workspace import home, in_clone
+files = sorted(p.relative_to(home()).as_posix() for p in home().rglob("*") if p.is_file())
+print(json.dumps([str(home()), in_clone(), [load_project(n).distribution for n in project_names()], files]))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import uv
+
+    folder = tmp_path_factory.mktemp("installed")
+    wheel = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(CLONE)]
+    subprocess.run(wheel, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    words = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder / "site"), str(built)]
+    subprocess.run([uv.find_uv_bin(), *words], check=True)
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_recipes_patches_and_the_miniature_come_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+    import json
+
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    words = [sys.executable, "-c", LOOK]
+    ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    home, in_clone, distributions, files = json.loads(ended.stdout)
+    assert Path(home).is_relative_to(installed) and not in_clone
+    assert distributions == ["apex", "torch", "torchaudio", "torchvision", "triton"]
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "repos/*.yaml", "patches", "tests/miniature"],
+        cwd=CLONE, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    there = {name for name in listed.stdout.splitlines() if (CLONE / name).is_file()}
+    assert set(files) == there
+
+
+@pytest.mark.slow
+def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    words = [sys.executable, "-m", "rocm_wheels", "build", "--output-dir", "dist"]
+    ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert f"no source tree is at\n  {tmp_path / 'apex'}" in ended.stderr, ended.stderr
