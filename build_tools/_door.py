@@ -46,9 +46,7 @@ def _use_clone_environment() -> NoReturn:
     python = venv_python(CLONE / ".venv")
     if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
         setup = f"python3 {BUILD_TOOLS / 'quickstart.py'} setup"
-        sys.exit(
-            f"error: {sys.executable} lacks the dependencies of rocm-wheels; run `{setup}` once, then this again"
-        )
+        sys.exit(f"error: {sys.executable} lacks what rocm-wheels needs; run `{setup}` once, then this again")
     argv = [str(python), *sys.argv]
     if _WINDOWS:
         import subprocess
