@@ -123,8 +123,11 @@ def copy_whole(source: Path, target: Path) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write ``value`` as sorted, indented JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    """Write ``value`` as sorted, indented JSON in ASCII, whole or not at all.
+
+    Names of files that are not UTF-8 come as lone surrogates, which only an escape can hold.
+    """
+    write_whole(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 WAIT = "wait for it to end, then run this again"
@@ -134,8 +137,8 @@ WAIT = "wait for it to end, then run this again"
 def exclusive(folder: Path, *, what: str, tip: str = WAIT) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets a UsageError that names the holder.
 
-    ``tip`` is for that other run. The lock belongs to the process: it ends with it, also by ``kill -9``. Programs that a killed
-    holder had started and that are still at work are ended first.
+    ``tip`` is for that other run. The lock belongs to the process: it ends with it, also by
+    ``kill -9``. Programs that a killed holder had started and that are still at work are ended first.
     """
     from filelock import FileLock, Timeout
 

@@ -1,4 +1,4 @@
-"""What a second run of ``build`` takes for current, and what it must not: after the demo, on the same trees."""
+"""What a second run of ``build`` takes for current, and what not: after the demo, on the same trees."""
 
 from __future__ import annotations
 

@@ -199,6 +199,29 @@ def test_a_file_deleted_from_the_sources_leaves_the_wheel(make: Make, source: Pa
         assert "small/extra.py" not in archive.namelist()
 
 
+def test_another_checkout_never_gets_the_parked_tree(make: Make, source: Path, tmp_path: Path) -> None:
+    make(("gfx942",))
+    compiled(source)
+    other = tmp_path / "other"
+    subprocess.run([*GIT, "clone", "-q", str(source), str(other)], check=True)
+    make(("gfx1100",))  # parks the tree of gfx942
+    compiled(source)
+    assert (make(("gfx942",), source=other).tree, compiled(other)) == ("new", ["a", "b", "c"])
+    assert (make(("gfx942",)).tree, compiled(source)) == ("taken back from parking", [])
+
+
+def test_names_that_are_not_utf_8_are_no_obstacle(make: Make, source: Path) -> None:
+    folder = os.fsencode(source)
+    for name in (b"/mine\xff.txt", b"/mine\xff.so"):  # untracked, ignored
+        Path(os.fsdecode(folder + name)).write_text("the user's own")
+    setup = source / "setup.py"
+    setup.write_text(setup.read_text() + 'open(b"left\\xff", "w").close()\n')
+    make(("gfx942",))
+    assert make(("gfx1100",)).tree.startswith("new; ")
+    assert b"/left\xff\n" in (source / ".git/info/exclude").read_bytes()
+    assert Path(os.fsdecode(folder + b"/mine\xff.so")).read_text() == "the user's own"
+
+
 def test_clean_starts_this_configuration_anew(make: Make, source: Path) -> None:
     make()
     compiled(source)
@@ -383,6 +406,22 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
     seen = ["?? later.txt"] * killed + ["?? mine.txt", "?? translated/before.hip"]
     assert status(source, "-uall").splitlines() == seen
     assert not marker.exists()
+
+
+def test_a_killed_builds_leftovers_are_excluded_in_its_own_source(
+    source: Path, tmp_path: Path, base: Mapping[str, str]
+) -> None:
+    marker, log = tmp_path / "running.json", tmp_path / "x.log"
+    other = tmp_path / "other"
+    subprocess.run([*GIT, "clone", "-q", str(source), str(other)], check=True)
+    killed = leftovers_excluded(source, marker, log, base)
+    killed.__enter__()
+    (source / "left.hip").write_text("of the build")
+    log.write_text("the end\n")
+    with leftovers_excluded(other, marker, log, base):
+        pass
+    assert (status(source), status(other)) == ("", "")
+    del killed
 
 
 SDK = """

@@ -62,11 +62,12 @@ def exclude(source: Path, names: Iterable[str], env: Mapping[str, str]) -> tuple
         return ()
     prefix, place = answer.split("\n")
     path = source / place
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = path.read_bytes().decode("utf-8", "surrogateescape") if path.is_file() else ""
     patterns = ["/" + _SPECIAL.sub(r"\\\1", prefix + name) for name in wanted]
     fresh = [pattern for pattern in patterns if pattern not in text.splitlines()]
     if fresh:
-        write_whole(path, text + ("" if not text or text.endswith("\n") else "\n") + "\n".join(fresh) + "\n")
+        text += ("" if not text or text.endswith("\n") else "\n") + "\n".join(fresh) + "\n"
+        write_whole(path, text.encode("utf-8", "surrogateescape"))
     return tuple(fresh)
 
 
@@ -78,7 +79,7 @@ def leftovers_excluded(source: Path, marker: Path, log: Path, env: Mapping[str, 
     excludes what is younger than that and not younger than the killed build's log. What a user
     adds later stays visible.
     """
-    _settle_killed(source, marker, env)
+    _settle_killed(marker, env)
     before = untracked_files(source, env)
     write_json(marker, {"source": str(source), "log": str(log), "before": sorted(before)})
     try:
@@ -88,12 +89,13 @@ def leftovers_excluded(source: Path, marker: Path, log: Path, env: Mapping[str, 
         marker.unlink(missing_ok=True)
 
 
-def _settle_killed(source: Path, marker: Path, env: Mapping[str, str]) -> None:
+def _settle_killed(marker: Path, env: Mapping[str, str]) -> None:
+    """Exclude what a killed build left in its own source, which need not be the one built now."""
     if not marker.is_file():
         return
     past = json.loads(marker.read_text(encoding="utf-8"))
-    log = Path(past["log"])
-    if past["source"] == str(source) and log.is_file():
+    source, log = Path(past["source"]), Path(past["log"])
+    if source.is_dir() and log.is_file():
         end = log.stat().st_mtime + _LATE_SECONDS
         since = new_files(source, frozenset(past["before"]), env)
         ours = [name for name in since if (source / name).lstat().st_mtime <= end]

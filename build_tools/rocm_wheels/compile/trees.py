@@ -94,13 +94,14 @@ class _State:
 
 
 def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
-    """Make the key of a build from what a configure step writes down: Python, ROCm, variables."""
+    """Make the key of a build from what a configure step writes down: source, Python, ROCm, variables."""
     parts = {name: value for name, value in env.items() if _is_configuration(name, value)}
     parts |= {
         "platform": request.platform,
         "python": str(python),
         "python tag": python_tag,
         "ROCm": request.sdk.version,
+        "source": str(request.source),  # objects of another checkout look newer than this one's files
     }
     return TreeKey(parts)
 
