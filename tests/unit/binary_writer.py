@@ -62,6 +62,48 @@ def compress(plain: bytes, version: int, method: str, *, declared: int | None = 
     return lead + struct.pack(middle, *numbers) + digest + packed
 
 
+def messagepack(value: object) -> bytes:
+    """A value as MessagePack: the shortest form of maps, arrays, text, numbers, nil and booleans."""
+    if value is None or isinstance(value, bool):
+        return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
+    if isinstance(value, int):
+        return bytes([value]) if value < 128 else b"\xcf" + struct.pack(">Q", value)
+    if isinstance(value, str):
+        raw = value.encode()
+        return (bytes([0xA0 | len(raw)]) if len(raw) < 32 else b"\xd9" + bytes([len(raw)])) + raw
+    if isinstance(value, dict):
+        body = b"".join(messagepack(key) + messagepack(item) for key, item in value.items())
+        return (
+            bytes([0x80 | len(value)]) if len(value) < 16 else b"\xde" + struct.pack(">H", len(value))
+        ) + body
+    assert isinstance(value, list)
+    body = b"".join(map(messagepack, value))
+    return (bytes([0x90 | len(value)]) if len(value) < 16 else b"\xdc" + struct.pack(">H", len(value))) + body
+
+
+def kpack(kernels: dict[tuple[str, str], bytes], scheme: str = "zstd-per-kernel", **changes: object) -> bytes:
+    """An archive of kernels by (library, target); ``changes`` replace or add keys of its table."""
+    import zstandard
+
+    toc: dict[str, dict[str, object]] = {}
+    body, blobs = struct.pack("<I", len(kernels)) * (scheme == "zstd-per-kernel"), []
+    for ordinal, ((library, target), code) in enumerate(kernels.items()):
+        entry = {"type": "hsaco", "ordinal": ordinal, "original_size": len(code)}
+        toc.setdefault(library, {})[target] = entry
+        blobs.append({"offset": 64 + len(body), "size": len(code)})
+        frame = zstandard.ZstdCompressor().compress(code)
+        body += code if scheme == "none" else struct.pack("<I", len(frame)) + frame
+    where = {"blobs": blobs} if scheme == "none" else {"zstd_offset": 64, "zstd_size": len(body)}
+    table = {"format_version": 1, "compression_scheme": scheme, **where, "toc": toc, **changes}
+    head = b"KPAK" + struct.pack("<IQ", 1, 64 + len(body))
+    return head + bytes(64 - len(head)) + body + messagepack(table)
+
+
+def kpack_reference(*paths: str) -> bytes:
+    """What a library that was split says about the place of its code."""
+    return messagepack({"kpack_search_paths": list(paths), "kernel_name": "lib/libdemo.so"})
+
+
 def pad(content: bytes, to: int = 4096) -> bytes:
     """Fill up with zeros to a multiple."""
     return content + bytes(-len(content) % to)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
+from binary_writer import elf, kpack_reference
 
 from rocm_wheels.audit.findings import AuditReport
-from rocm_wheels.audit.report import verify_wheel
+from rocm_wheels.audit.report import report_lines, verify_wheel
 from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.audit.table import CHECKS
 from rocm_wheels.errors import DataError
@@ -331,3 +332,33 @@ def test_features_count_where_they_were_asked_for(
     del draft.members["torch/lib/libaotriton_v2.so.0.11.0"]
     findings = verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
     assert [said in finding.what for finding in findings] == ([True] if said else [])
+
+
+SPLIT = [
+    # project, member, finding's severity (None: no finding), what it says
+    ("pytorch", HIP, "error", "cannot be checked here; requested: gfx942 gfx1100"),
+    ("pytorch", "torch/lib/libcaffe2_nvrtc.so", "warning", "cannot be checked here"),
+    ("pytorch", "torch/bin/tool.so", "error", "and no rule of the recipe covers it"),
+    ("triton", "triton/x.so", "error", "none is expected"),
+]
+
+
+@pytest.mark.parametrize(("project", "member", "severity", "said"), SPLIT)
+def test_device_code_in_archives_is_not_called_missing(
+    tmp_path: Path, project: str, member: str, severity: str, said: str
+) -> None:
+    split = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+    draft = (
+        torch_draft()
+        if project == "pytorch"
+        else Draft("triton", "3.5.0", members={"triton/__init__.py": b""})
+    )
+    draft.members[member] = split
+    expected = expectation() if project == "pytorch" else Expectation(load_project("triton"), "linux")
+    report = verify_wheel(draft.write(tmp_path), expected)
+    [finding] = report.findings
+    assert (finding.severity, finding.where) == (severity, member)
+    assert finding.what.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
+    assert said in finding.what
+    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in report_lines(report)[0]
+    assert report.as_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]

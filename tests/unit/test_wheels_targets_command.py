@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from binary_writer import HOST, bundle, code_object, compress, elf, hip, wheel
+from binary_writer import HOST, bundle, code_object, compress, elf, hip, kpack_reference, wheel
 from click.testing import CliRunner
 
 from rocm_wheels.cli.boundary import run_command
@@ -24,8 +24,14 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
     return (made, tmp_path / "kernel.hsaco", tmp_path / "plain.so")
 
 
+def table(files: tuple[Path, ...]) -> str:
+    found, unread = read_targets(files)
+    assert unread == []
+    return targets_as_table(found)
+
+
 def test_the_table_has_a_line_a_library(files: tuple[Path, ...]) -> None:
-    lines = targets_as_table(read_targets(files)).splitlines()
+    lines = table(files).splitlines()
     assert [line.split() for line in lines] == [
         ["file", "objects", "packing", "bytes", "targets"],
         [f"{files[0]}:"],
@@ -48,14 +54,14 @@ def test_the_table_has_a_line_a_library(files: tuple[Path, ...]) -> None:
         ],
     ]
     assert len({line.index("gfx") for line in lines[2:5]}) == 1
-    assert targets_as_table(read_targets(files[2:])).endswith("total: 0 code objects, 0 bytes, 0 targets")
+    assert table(files[2:]).endswith("total: 0 code objects, 0 bytes, 0 targets")
 
 
 def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
     printed = CliRunner().invoke(command, [*map(str, files), "--json"])
     assert printed.exit_code == 0
     result = json.loads(printed.stdout)
-    assert result == targets_as_json(read_targets(files))
+    assert result == targets_as_json(read_targets(files)[0])
     assert result["total"] == {
         "targets": ["gfx90a", "gfx942:xnack-", "gfx1100"],
         "code_objects": 5,
@@ -77,7 +83,7 @@ def test_json_keeps_its_form(files: tuple[Path, ...]) -> None:
         "size": 256,
     }
     assert alone["code"][0]["member"] is None
-    assert none == {"file": str(files[2]), "targets": [], "code": []}
+    assert none == {"file": str(files[2]), "targets": [], "code": [], "elsewhere": []}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,38 @@ def test_what_cannot_be_read_ends_with_code_2(
     out, err = capsys.readouterr()
     assert out == ""
     assert message.format(path=path) in err
+
+
+def test_libraries_that_were_split_say_where_their_code_is(tmp_path: Path) -> None:
+    split = elf({".rocm_kpack_ref": kpack_reference("../.kpack/demo_@GFXARCH@.kpack")})
+    (tmp_path / "split.so").write_bytes(split)
+    made = wheel(tmp_path, {"demo/a.so": LIBRARY, "demo/split.so": split})
+    files = (tmp_path / "split.so", made)
+    said = "device code is in ../.kpack/demo_@GFXARCH@.kpack"
+    lines = [line.split(maxsplit=1) for line in table(files).splitlines()]
+    assert [str(files[0]), said] in lines
+    assert ["demo/split.so", said] in lines
+    alone, in_wheel = targets_as_json(read_targets(files)[0])["files"]
+    assert alone["elsewhere"] == [{"member": None, "archives": ["../.kpack/demo_@GFXARCH@.kpack"]}]
+    assert (in_wheel["elsewhere"][0]["member"], in_wheel["targets"]) == (
+        "demo/split.so",
+        ["gfx942:xnack-", "gfx1100"],
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_damaged_files_do_not_hide_the_others(
+    files: tuple[Path, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    (tmp_path / "cut.so").write_bytes(LIBRARY[:-9])
+    mixed = [tmp_path / "cut.so", files[0], tmp_path / "gone.so", files[1]]
+    assert run_command(command, [*map(str, mixed), *options]) == 2
+    out, err = capsys.readouterr()
+    assert all(str(path) in out for path in files[:2])
+    assert "gfx90a" in out
+    assert f"{tmp_path}/cut.so: cut short" in err
+    assert f"cannot read {tmp_path}/gone.so" in err
+    assert "2 of 4 files could not be read" in err
 
 
 def test_a_file_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:

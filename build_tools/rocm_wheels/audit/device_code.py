@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit.findings import Finding, Skipped
+from rocm_wheels.audit.findings import Finding, Severity, Skipped
 from rocm_wheels.audit.subject import Subject, bases
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import DeviceCode
@@ -17,6 +17,7 @@ from rocm_wheels.model.project import DeviceCode
 _REBUILD = "build again with a clean tree and look in the log for the target that was left out"
 _FOREIGN = "the list of targets did not reach the compiler: look for another --offload-arch in the log"
 _NO_RULE = "say in the recipe, under checks.device_code, what this file must hold and why"
+_ELSEWHERE = "read the wheels with those archives: rocm-wheels targets <wheel>…"
 
 
 def check_device_code(wheel: Subject) -> list[Finding]:
@@ -76,7 +77,7 @@ def check_rocm_build(wheel: Subject) -> list[Finding] | Skipped:
         return Skipped("a library is damaged, so what it held cannot be said")
     wanted = wheel.expected.targets
     good = set(wheel.targets) & set(bases(wanted)) if wanted is not None else set(wheel.targets)
-    if good:
+    if good or wheel.elsewhere:  # only libraries with device code are split
         return []
     asked = f" of {' '.join(wanted)}" if wanted else ""
     return [
@@ -95,7 +96,7 @@ def _ruled(wheel: Subject, *, damaged: bool = False) -> Iterable[tuple[str, Devi
     rules = wheel.expected.project.device_code(wheel.expected.platform)
     matches = [(rule, wheel.matching(rule.files)) for rule in rules]
     left_out = frozenset() if damaged else wheel.damaged
-    for member in sorted({*wheel.libraries, *wheel.device_code} - left_out):
+    for member in sorted({*wheel.libraries, *wheel.device_code, *wheel.elsewhere} - left_out):
         rule = next((rule for rule, names in matches if member in names), None)
         if rule is not None:
             yield member, rule
@@ -105,24 +106,25 @@ def check_coverage(wheel: Subject) -> list[Finding]:
     """Device code is only where the recipe has a rule about it."""
     ruled = {member for member, _ in _ruled(wheel)}
     return [
-        Finding(
-            f"holds device code ({_shown(targets)}) and no rule of the recipe covers it", member, _NO_RULE
-        )
-        for member, targets in wheel.device_code.items()
-        if member not in ruled
+        Finding(f"{_held(wheel, member)} and no rule of the recipe covers it", member, _NO_RULE)
+        for member in sorted({*wheel.device_code, *wheel.elsewhere} - ruled)
     ]
 
 
 def _judge(wheel: Subject, member: str, rule: DeviceCode) -> list[Finding]:
     targets = wheel.device_code.get(member, ())
     wanted = wheel.expected.targets
+    asked = f"; requested: {' '.join(wanted)}" if wanted else ""
     if rule.expect == "none":
-        said = f"holds device code ({_shown(targets)}); none is expected: {rule.reason}"
-        return (
-            [Finding(said, member, "the build took in a file that does not belong here")] if targets else []
-        )
+        if not targets and member not in wheel.elsewhere:
+            return []
+        said = f"{_held(wheel, member)}; none is expected: {rule.reason}"
+        return [Finding(said, member, "the build took in a file that does not belong here")]
+    if member in wheel.elsewhere:
+        severity: Severity = "error" if rule.expect == "all" else "warning"
+        said = f"{_held(wheel, member)}, so its targets cannot be checked here{asked}"
+        return [Finding(said, member, _ELSEWHERE, severity)]
     if rule.expect == "all" and not targets:
-        asked = f"; requested: {' '.join(wanted)}" if wanted else ""
         return [Finding(f"a host-only library: holds no device code at all{asked}", member, _REBUILD)]
     if wanted is None:
         return []
@@ -136,6 +138,13 @@ def _judge(wheel: Subject, member: str, rule: DeviceCode) -> list[Finding]:
         said = f"lacks {' '.join(missing)}: holds {_shown(targets)}, requested {' '.join(wanted)}"
         found.append(Finding(said, member, _REBUILD))
     return found
+
+
+def _held(wheel: Subject, member: str) -> str:
+    """Say what device code a member holds, or where it is."""
+    if archives := wheel.elsewhere.get(member):
+        return f"its device code is in {', '.join(archives)}"
+    return f"holds device code ({_shown(wheel.device_code[member])})"
 
 
 def _serves(found: str, asked: str) -> bool:

@@ -42,7 +42,8 @@ class AuditReport:
     """What the checks said about one wheel.
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
-    ``ran`` and ``skipped`` together name every check.
+    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs. ``ran`` and
+    ``skipped`` together name every check.
     """
 
     wheel: Path
@@ -52,6 +53,7 @@ class AuditReport:
     findings: tuple[Finding, ...]
     ran: tuple[str, ...]
     skipped: tuple[Skipped, ...]
+    archives: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -70,6 +72,7 @@ class AuditReport:
             "size": self.size,
             "sha256": self.sha256,
             "targets": list(self.targets),
+            "archives": list(self.archives),
             "passed": self.passed,
             "findings": [
                 {"check": f.check, "severity": f.severity, "what": f.what, "where": f.where, "tip": f.tip}

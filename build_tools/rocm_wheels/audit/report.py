@@ -50,6 +50,7 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
         findings=tuple(findings),
         ran=tuple(ran),
         skipped=tuple(skipped),
+        archives=tuple(sorted({name for names in scan.elsewhere.values() for name in names})),
     )
 
 
@@ -66,7 +67,9 @@ def add_import(report: AuditReport, expected: Expectation, place: ImportPlace) -
 def report_lines(report: AuditReport) -> list[str]:
     """Return a report as lines for people: verdict, findings with tips, what ran and what did not."""
     verdict = "passed" if report.passed else "FAILED"
-    targets = " ".join(report.targets) or "no device code"
+    inside = " ".join(report.targets)
+    moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
+    targets = "; ".join(filter(None, (inside, moved))) or "no device code"
     checks = f"{len(report.ran)} checks, {len(report.skipped)} skipped"
     lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {report.size:,} bytes)"]
     for finding in report.findings:

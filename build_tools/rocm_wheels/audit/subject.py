@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,11 +52,10 @@ class Subject:
         """The names of all files inside, damaged ones too."""
         return self.damaged.union(member.name for member in self.scan.members)
 
-    @cached_property
+    @property
     def damaged(self) -> frozenset[str]:
-        """The members that a fault of the scan names: nothing can be said about what they hold."""
-        faults = [fault.removeprefix(f"{self.scan.path}: ") for fault in self.scan.faults]
-        return frozenset(fault.partition(": ")[0] for fault in faults if ": " in fault)
+        """The members of which nothing can be said, because they are damaged or their name is wrong."""
+        return self.scan.damaged
 
     @cached_property
     def dist_info(self) -> str:
@@ -68,6 +67,11 @@ class Subject:
         """The targets (features included) of each member that has code for; empty entries do not count."""
         found = {name: tuple(targets_of(objects)) for name, objects in self.scan.device_code.items()}
         return {name: targets for name, targets in sorted(found.items()) if targets}
+
+    @property
+    def elsewhere(self) -> Mapping[str, tuple[str, ...]]:
+        """The libraries whose device code was moved out, with the ``.kpack`` archives that they name."""
+        return self.scan.elsewhere
 
     @cached_property
     def targets(self) -> tuple[str, ...]:

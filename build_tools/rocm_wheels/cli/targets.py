@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from rocm_wheels.wheels.device_code import CodeObject
+from rocm_wheels import log
+from rocm_wheels.errors import DataError, explain
 
-Found = dict[Path, "dict[str, list[CodeObject]]"]  # file → member ("" when the file itself) → code objects
+if TYPE_CHECKING:
+    from rocm_wheels.wheels.device_code import CodeObject, DeviceCode
+
+Found = dict[Path, "DeviceCode"]
 
 
 @click.command("targets")
@@ -22,23 +25,36 @@ def command(files: tuple[Path, ...], as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
     A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an
-    offload bundle or a code object (.hsaco). A damaged file ends the command with exit
-    code 2 and a message that names the place.
+    offload bundle, a code object (.hsaco) or an archive of them (.kpack). A damaged file is reported
+    after the result of the others, with the place of the damage; the exit code is 2.
     """
-    found = read_targets(files)
-    if as_json:
+    found, unread = read_targets(files)
+    if as_json and found:
         import json
 
         click.echo(json.dumps(targets_as_json(found), indent=1))
-    else:
+    elif found:
         click.echo(targets_as_table(found))
+    if len(unread) == 1:
+        raise unread[0]
+    if unread:
+        for fault in unread:
+            log.error(explain(fault))
+        raise DataError(f"{len(unread)} of {len(files)} files could not be read")
 
 
-def read_targets(files: tuple[Path, ...]) -> Found:
-    """Read each file; DataError for the first that is not there, is a folder or is damaged."""
+def read_targets(files: tuple[Path, ...]) -> tuple[Found, list[DataError]]:
+    """Read each file; return what was found, and why others are not there, are folders or are damaged."""
     from rocm_wheels.wheels.device_code import read_any
 
-    return {path: read_any(path) for path in files}
+    found: Found = {}
+    unread: list[DataError] = []
+    for path in files:
+        try:
+            found[path] = read_any(path)
+        except DataError as fault:
+            unread.append(fault)
+    return found, unread
 
 
 def targets_as_json(found: Found) -> dict[str, Any]:
@@ -46,24 +62,30 @@ def targets_as_json(found: Found) -> dict[str, Any]:
 
     ``{"files": [{"file", "targets", "code": [{"member", "targets", "code_objects": [{"target",
     "processor", "features", "kind", "form", "machine", "section", "bundle", "packing", "offset",
-    "size"}]}]}], "total": {"targets", "code_objects", "bytes"}}``. ``member`` is null when the file
-    is no archive; ``features`` is like ``{"xnack": "-"}``; sizes are bytes of plain code.
+    "size"}]}], "elsewhere": [{"member", "archives"}]}], "total": {"targets", "code_objects",
+    "bytes"}}``. ``member`` is null when the file is no archive; ``features`` is like ``{"xnack": "-"}``;
+    sizes are bytes of plain code; ``archives`` are those of ``wheels.device_code.DeviceCode.elsewhere``.
     """
     from rocm_wheels.wheels.device_code import targets_of
 
     files = []
-    for path, members in found.items():
+    for path, inside in found.items():
         code = [
             {
                 "member": member or None,
                 "targets": targets_of(objects),
                 "code_objects": [_object_as_json(item) for item in objects],
             }
-            for member, objects in members.items()
+            for member, objects in inside.code.items()
             if objects
         ]
-        files.append({"file": str(path), "targets": targets_of(_all(members)), "code": code})
-    everything = [item for members in found.values() for item in _all(members)]
+        elsewhere = [
+            {"member": member or None, "archives": list(archives)}
+            for member, archives in inside.elsewhere.items()
+        ]
+        targets = targets_of(_all(inside))
+        files.append({"file": str(path), "targets": targets, "code": code, "elsewhere": elsewhere})
+    everything = [item for inside in found.values() for item in _all(inside)]
     total = {
         "targets": targets_of(everything),
         "code_objects": len(everything),
@@ -77,15 +99,17 @@ def targets_as_table(found: Found) -> str:
     from rocm_wheels.wheels.device_code import targets_of
 
     rows = []
-    for path, members in found.items():
-        if not _all(members):
+    for path, inside in found.items():
+        cells = {member: _cells(objects) for member, objects in inside.code.items() if objects}
+        cells |= {member: (_where(archives), "", "", "") for member, archives in inside.elsewhere.items()}
+        if not cells:
             rows.append((str(path), "no device code", "", "", ""))
-        elif "" in members:
-            rows.append((str(path), *_cells(members[""])))
+        elif "" in cells:
+            rows.append((str(path), *cells[""]))
         else:
             rows.append((f"{path}:", "", "", "", ""))
-            rows += [(f"  {member}", *_cells(objects)) for member, objects in members.items()]
-    everything = [item for members in found.values() for item in _all(members)]
+            rows += [(f"  {member}", *cells[member]) for member in sorted(cells)]
+    everything = [item for inside in found.values() for item in _all(inside)]
     head = ("file", "objects", "packing", "bytes", "targets")
     widths = [max(len(row[i]) for row in [head, *rows] if i == 0 or row[4]) for i in range(4)]
     lines = [_align(row, widths) for row in [head, *rows]]
@@ -101,6 +125,10 @@ def _align(row: tuple[str, ...], widths: list[int]) -> str:
     name, count, packing, size, targets = row
     cells = [name.ljust(widths[0]), count.rjust(widths[1]), packing.ljust(widths[2]), size.rjust(widths[3])]
     return "  ".join([*cells, targets]).rstrip()
+
+
+def _where(archives: tuple[str, ...]) -> str:
+    return f"device code is in {', '.join(archives)}"
 
 
 def _cells(objects: list[CodeObject]) -> tuple[str, str, str, str]:
@@ -131,5 +159,5 @@ def _object_as_json(item: CodeObject) -> dict[str, Any]:
     }
 
 
-def _all(members: dict[str, list[CodeObject]]) -> list[CodeObject]:
-    return [item for objects in members.values() for item in objects]
+def _all(inside: DeviceCode) -> list[CodeObject]:
+    return [item for objects in inside.code.values() for item in objects]

@@ -1,11 +1,12 @@
 """The AMD device code inside a file or a wheel: which targets, how many code objects, how packed.
 
 Read are ELF and PE libraries (``.hip_fatbin``, ``.hip_fat``), static libraries, objects,
-bare bundles and bare AMDGPU ELF files (``.hsaco``, ``.co``), whatever they are called, and
+bare bundles, bare AMDGPU ELF files (``.hsaco``, ``.co``) and ``.kpack`` archives, and
 all of these inside a wheel. A file that is none of them holds no device code; one that
 is, but is damaged, is a DataError that names file, member, section, bundle and fault.
 Each embedded ELF file is a second witness: its ``e_flags`` must name the same target as
-the ID in the bundle.
+the ID in the bundle. A library whose code was moved into ``.kpack`` archives holds none itself, and
+names them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels import archive, elf, offload, pe
+from rocm_wheels.wheels import archive, elf, kpack, offload, pe
 from rocm_wheels.wheels.span import Section, Span
 from rocm_wheels.wheels.target_id import EntryId, TargetId, disagreement, machine_name, own_target
 
@@ -39,10 +40,11 @@ class CodeObject:
     """One code object.
 
     ``kind`` is the offload kind (``hip``, ``hipv4``, ``openmp``; ``bare`` for a file of its
-    own), ``form`` is ``elf``, ``bitcode``, ``spirv`` or ``empty``. ``machine`` is the processor that
-    the ELF header names, None when it has none or its number is unknown. ``offset`` and
-    ``size`` are bytes, counted in the plain bundle ``bundle`` of ``section``; ``packing`` is
-    ``plain`` or like ``zstd v3``.
+    own, ``kpack`` in an archive), ``form`` is ``elf``, ``bitcode``, ``spirv`` or ``empty``. ``machine`` is
+    the processor that the ELF header names, None when it has none or its number is unknown. ``offset``
+    and ``size`` are bytes, counted in the plain bundle ``bundle`` of ``section``; ``packing`` is
+    ``plain`` or like ``zstd v3``. In an archive ``section`` is the library that the code was taken out
+    of, and ``bundle`` the number of the kernel.
     """
 
     target: TargetId
@@ -62,14 +64,30 @@ def targets_of(objects: Iterable[CodeObject]) -> list[str]:
     return [str(target) for target in sorted(found, key=TargetId.order)]
 
 
-def read_any(path: Path) -> dict[str, list[CodeObject]]:
-    """Return code objects by member of a wheel or zip archive, or those of another file as member ""."""
+@dataclass(frozen=True)
+class DeviceCode:
+    """What a wheel or zip archive holds by member, another file as member "".
+
+    ``code``: code objects. ``elsewhere``: the libraries whose code was moved out, with the ``.kpack``
+    archives that they name, relative to themselves; ``@GFXARCH@`` stands for a target.
+    """
+
+    code: dict[str, list[CodeObject]]
+    elsewhere: dict[str, tuple[str, ...]]
+
+
+def read_any(path: Path) -> DeviceCode:
+    """Read a wheel, a zip archive or another file; DataError as ``read_wheel`` and ``read_file`` raise it."""
     try:
         with open(path, "rb") as file:
             is_archive = file.read(4) == ZIP_MAGIC or path.suffix.lower() == ".whl"
     except OSError as cause:
         raise _unreadable(path, cause) from None
-    return read_wheel(path) if is_archive else {"": read_file(path)}
+    if is_archive:
+        return _read_members(path)
+    content, name = _content(path), str(path)
+    archives = named_archives(content, name)
+    return DeviceCode({"": read_bytes(content, name)}, {"": archives} if archives else {})
 
 
 def read_file(path: Path) -> list[CodeObject]:
@@ -77,16 +95,21 @@ def read_file(path: Path) -> list[CodeObject]:
 
     DataError when it cannot be read, is damaged, or is a wheel (``read_wheel`` is for those).
     """
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            # not closed by hand: an error's traceback may still refer to it
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else b""
-    except OSError as cause:
-        raise _unreadable(path, cause) from None
+    content = _content(path)
     if bytes(content[:4]) == ZIP_MAGIC:
         raise DataError(f"{path} is a wheel or zip archive", tip="read it as a wheel")
     return read_bytes(content, str(path))
+
+
+def _content(path: Path) -> memoryview:
+    try:
+        with open(path, "rb") as file:
+            if not file.seek(0, 2):
+                return memoryview(b"")
+            # not closed by hand: an error's traceback may still refer to it
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as cause:
+        raise _unreadable(path, cause) from None
 
 
 def read_bytes(data: bytes | memoryview, name: str) -> list[CodeObject]:
@@ -97,18 +120,35 @@ def read_bytes(data: bytes | memoryview, name: str) -> list[CodeObject]:
     return list(_read_object(span))
 
 
+def named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
+    """Return the ``.kpack`` archives that a library names as the place of its device code; () when none."""
+    span = Span(memoryview(data), name)
+    head = bytes(span.data[:_HEAD_SIZE])
+    marker = next((s for s in _host_sections(span, head) if s.name in kpack.REFERENCES), None)
+    if marker is None:
+        return ()
+    return kpack.read_reference(span.within(marker.offset, marker.size, f"section {marker.name}"))
+
+
 def read_wheel(path: Path) -> dict[str, list[CodeObject]]:
     """Return, for each member of a wheel or zip that holds device code, its code objects.
 
     Members of other kinds cost a few bytes of inflating and are left out. Memory: about
     64 MiB a thread; a larger member goes through a temporary file.
     """
+    return _read_members(path).code
+
+
+def _read_members(path: Path) -> DeviceCode:
     from rocm_wheels.wheels.members import WheelArchive
 
-    def choose(name: str, head: bytes) -> Callable[[memoryview], list[CodeObject]] | None:
-        if not may_hold_code(name, head):
-            return None
-        return lambda data: read_bytes(data, f"{path}: {name}")
+    def read(data: memoryview, name: str) -> tuple[list[CodeObject], tuple[str, ...]]:
+        return read_bytes(data, name), named_archives(data, name)
+
+    def choose(
+        name: str, head: bytes
+    ) -> Callable[[memoryview], tuple[list[CodeObject], tuple[str, ...]]] | None:
+        return (lambda data: read(data, f"{path}: {name}")) if may_hold_code(name, head) else None
 
     with WheelArchive.open(path) as wheel:
         wheel.require_sound()
@@ -116,7 +156,11 @@ def read_wheel(path: Path) -> dict[str, list[CodeObject]]:
     for content in contents:
         if content.fault:
             raise DataError(content.fault)
-    return {content.name: content.result for content in contents if content.result}
+    found = {content.name: content.result for content in contents if content.result}
+    return DeviceCode(
+        {name: code for name, (code, _) in found.items() if code},
+        {name: archives for name, (_, archives) in found.items() if archives},
+    )
 
 
 def may_hold_code(name: str, head: bytes) -> bool:
@@ -127,7 +171,7 @@ def may_hold_code(name: str, head: bytes) -> bool:
     """
     if head.startswith((archive.MAGIC, archive.THIN_MAGIC, offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
         return True
-    if head.startswith(elf.MAGIC):
+    if head.startswith((elf.MAGIC, kpack.MAGIC)) or name.endswith(kpack.SUFFIX):
         return True
     if not (head.startswith(pe.MAGIC) or _is_object(name, head)):
         return False
@@ -135,7 +179,7 @@ def may_hold_code(name: str, head: bytes) -> bool:
         sections = _pe_sections(Span(memoryview(head), name))
     except DataError:
         return True  # the table lies further on, or is damaged: the full reading will tell
-    return any(section.name in _SECTIONS for section in sections)
+    return any(section.name in (*_SECTIONS, *kpack.REFERENCES) for section in sections)
 
 
 def _unreadable(path: Path, cause: OSError) -> DataError:
@@ -148,14 +192,20 @@ def _read_object(span: Span) -> Iterator[CodeObject]:
     head = bytes(span.data[:_HEAD_SIZE])
     if head.startswith((offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
         yield from _read_bundles(span, "")
-    elif elf.is_readable(head):
+    elif head.startswith(kpack.MAGIC) or span.place.endswith(kpack.SUFFIX):
+        yield from _read_archive(span)
+    elif elf.is_readable(head) and (header := elf.read_header(span)).machine == elf.EM_AMDGPU:
+        yield _bare(span, header)
+    else:
+        yield from _read_sections(span, _host_sections(span, head))
+
+
+def _host_sections(span: Span, head: bytes) -> list[Section]:
+    """Return the sections of a host library or object; [] for a file of another kind."""
+    if elf.is_readable(head):
         header = elf.read_header(span)
-        if header.machine == elf.EM_AMDGPU:
-            yield _bare(span, header)
-        else:
-            yield from _read_sections(span, elf.read_sections(span, header))
-    elif head.startswith(pe.MAGIC) or _is_object(span.place, head):
-        yield from _read_sections(span, _pe_sections(span))
+        return [] if header.machine == elf.EM_AMDGPU else elf.read_sections(span, header)
+    return _pe_sections(span) if head.startswith(pe.MAGIC) or _is_object(span.place, head) else []
 
 
 def _pe_sections(span: Span) -> list[Section]:
@@ -175,7 +225,10 @@ def _is_object(place: str, head: bytes) -> bool:
 
 
 def _read_sections(span: Span, sections: list[Section]) -> Iterator[CodeObject]:
+    moved = any(section.name in kpack.REFERENCES for section in sections)
     for section in sections:
+        if moved and section.name in _SECTIONS:
+            continue  # what is left of it is never loaded, and may be cut anywhere
         wanted = section.name in _SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
         if section.name == _OTHER_FORMAT and section.size:
             raise span.fault(
@@ -199,6 +252,29 @@ def _read_bundles(span: Span, section: str) -> Iterator[CodeObject]:
         yield from _code_object(entry, span.place, section)
 
 
+def _read_archive(span: Span) -> Iterator[CodeObject]:
+    for kernel in kpack.read_kernels(span):
+        here = Span(memoryview(kernel.head), f"{span.place}: {kernel.library} for {kernel.target}")
+        try:
+            target = TargetId.parse(kernel.target)
+        except ValueError as cause:
+            raise here.fault(str(cause)) from None
+        machine = _machine(here, target, kernel.size)
+        yield CodeObject(
+            target, "kpack", "elf", machine, kernel.library, kernel.ordinal, kernel.packing, 0, kernel.size
+        )
+
+
+def _machine(here: Span, target: TargetId, size: int) -> str | None:
+    """Return the processor that the ELF header at ``here`` names; DataError when it is not the target's."""
+    header = elf.read_header(here, size=size)
+    if header.machine != elf.EM_AMDGPU:
+        raise here.fault(f"its ID says {target}, its ELF machine is {header.machine}, not {elf.EM_AMDGPU}")
+    if different := disagreement(target, header.flags, header.abi_version):
+        raise here.fault(different)
+    return machine_name(header.flags)
+
+
 def _code_object(entry: offload.Entry, place: str, section: str) -> Iterator[CodeObject]:
     """Yield the code object of an entry; nothing for those of the host and of other makers' GPUs."""
     here = Span(memoryview(entry.head), f"{place}: bundle {entry.bundle}: entry {entry.name}")
@@ -219,14 +295,7 @@ def _code_object(entry: offload.Entry, place: str, section: str) -> Iterator[Cod
     if entry.size:
         form = _FORMS.get(entry.head[:4], "elf")
     if form == "elf":
-        header = elf.read_header(here, size=entry.size)
-        if header.machine == elf.EM_AMDGPU:
-            machine = machine_name(header.flags)
-            different = disagreement(target, header.flags, header.abi_version)
-        else:
-            different = f"its ID says {target}, its ELF machine is {header.machine}, not {elf.EM_AMDGPU}"
-        if different:
-            raise here.fault(different)
+        machine = _machine(here, target, entry.size)
     yield CodeObject(
         target, identity.kind, form, machine, section, entry.bundle, entry.packing, entry.offset, entry.size
     )

@@ -72,6 +72,9 @@ class WheelArchive:
         self.size = size
         self._file = file
         self._lock = Lock()
+        begins = sorted(info.header_offset for info in members)
+        # where the next one begins; two at one place: there
+        self._next = dict(zip(reversed(begins[:-1]), reversed(begins[1:]), strict=True))
 
     @classmethod
     @contextmanager
@@ -89,22 +92,16 @@ class WheelArchive:
                 raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
             yield cls(path, file, members, size)
 
-    def faults(self) -> list[str]:
-        """Return what is wrong with names and kinds of members, before any is read."""
+    def unsound(self) -> dict[str, str]:
+        """Return the members whose name or place is wrong, with what is wrong, before any is read."""
         names = Counter(info.filename for info in self.members)
-        found = [
-            f"{self.path}: {name}: {count} members of this name" for name, count in names.items() if count > 1
-        ]
-        found += [
-            f"{self.path}: {name}: this name leads out of the folder it is unpacked to"
-            for name in names
-            if _leads_out(name)
-        ]
-        return found
+        found = {name: f"{count} members of this name" for name, count in names.items() if count > 1}
+        leading_out = [name for name in names if _leads_out(name)]
+        return {**found, **dict.fromkeys(leading_out, "this name leads out of the folder it is unpacked to")}
 
     def require_sound(self) -> None:
-        """Raise DataError when ``faults`` finds something."""
-        found = self.faults()
+        """Raise DataError when ``unsound`` finds something."""
+        found = [f"{self.path}: {name}: {fault}" for name, fault in self.unsound().items()]
         if found:
             raise DataError("\n".join(found))
 
@@ -194,6 +191,9 @@ class WheelArchive:
         end = start + info.compress_size
         if end > self.size:
             raise _MemberFault("reaches past the end of the archive: cut short")
+        # members on top of each other inflate the same bytes again and again: a small file, hours of work
+        if end > self._next.get(at, end):
+            raise _MemberFault("reaches into another member")
         for place in range(start, end, _INPUT):
             yield self._bytes_at(place, min(_INPUT, end - place))
 

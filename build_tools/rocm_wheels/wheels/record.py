@@ -12,7 +12,6 @@ import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocm_wheels.errors import DataError
 
@@ -99,16 +98,6 @@ def _shorten(faults: list[tuple[str, str]]) -> list[str]:
         )
         lines.append(f"{', '.join(shown)}: {text}" if len(shown) > 1 else f"{shown[0]} {text}")
     return lines
-
-
-def verify_record(wheel_path: Path) -> list[str]:
-    """Return the faults of a wheel's RECORD and members; [] when every file is as listed.
-
-    Each member is inflated once. DataError when the file is no archive at all.
-    """
-    from rocm_wheels.wheels.scan import scan_wheel
-
-    return list(scan_wheel(wheel_path, device_code=False).faults)
 
 
 def _differences(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:

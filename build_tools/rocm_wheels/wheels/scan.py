@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, explain
-from rocm_wheels.wheels.device_code import CodeObject, may_hold_code, read_bytes
+from rocm_wheels.wheels.device_code import CodeObject, may_hold_code, named_archives, read_bytes
 from rocm_wheels.wheels.dist_info import read_dist_info
 from rocm_wheels.wheels.loading import read_loading
 from rocm_wheels.wheels.members import WheelArchive
@@ -39,10 +39,11 @@ class ScannedMember:
 class WheelScan:
     """What one pass found.
 
-    ``device_code`` has the members that hold some, ``run_paths`` the ELF libraries with entries of
-    DT_RUNPATH or DT_RPATH, ``texts`` the members that were asked for with ``keep``. A part that
-    could not be read is None, and ``faults`` says why. No faults means: every member is whole and
-    listed, and name, METADATA, WHEEL and folder agree.
+    ``device_code`` has the members that hold some, ``elsewhere`` those whose code was moved out, with
+    the ``.kpack`` archives that they name, ``run_paths`` the ELF libraries with entries of DT_RUNPATH or
+    DT_RPATH, ``texts`` the members that were asked for with ``keep``. A part that could not be read is
+    None, and ``faults`` says why; ``damaged`` are the members that cannot be relied on. No faults
+    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
     """
 
     path: Path
@@ -56,6 +57,8 @@ class WheelScan:
     texts: Mapping[str, bytes]
     faults: tuple[str, ...]
     run_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    damaged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,12 @@ class _Read:
 
     text: bytes | None = None
     code: tuple[CodeObject, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     run_paths: tuple[str, ...] = ()
     fault: str | None = None
 
 
-def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = ()) -> WheelScan:
+def scan_wheel(path: Path, *, keep: tuple[str, ...] = ()) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
     DataError only when it is not there or is no archive at all.
@@ -77,17 +81,17 @@ def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = 
     def choose(name: str, head: bytes) -> Callable[[memoryview], _Read] | None:
         if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
             return lambda data: _read_text(data, f"{path}: {name}")
-        if device_code and may_hold_code(name, head):
+        if may_hold_code(name, head):
             return lambda data: _read_code(data, f"{path}: {name}")
         return None
 
     with WheelArchive.open(path) as archive:
-        faults = archive.faults()
+        unsound = archive.unsound()
         contents = archive.read_all(choose, digest=True)
         size, file_digest = archive.size, archive.sha256()
-    for content in contents:
-        own = content.result.fault if content.result else None
-        faults += [fault for fault in (content.fault, own) if fault]
+    faults = [f"{path}: {name}: {fault}" for name, fault in unsound.items()]
+    unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
+    faults += [fault for fault in unreadable.values() if fault]
     texts = {c.name: c.result.text for c in contents if c.result and c.result.text is not None}
     about = read_dist_info(path.name, [content.name for content in contents], texts)
     whole = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
@@ -110,7 +114,9 @@ def scan_wheel(path: Path, *, device_code: bool = True, keep: tuple[str, ...] = 
         device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
         texts=texts,
         run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
+        elsewhere={c.name: c.result.elsewhere for c in contents if c.result and c.result.elsewhere},
         faults=(*faults, *(f"{path}: {fault}" for fault in about.faults)),
+        damaged=frozenset(unsound) | {name for name, fault in unreadable.items() if fault},
     )
 
 
@@ -128,6 +134,10 @@ def _read_text(data: memoryview, name: str) -> _Read:
 def _read_code(data: memoryview, name: str) -> _Read:
     try:
         loading = read_loading(data, name)
-        return _Read(code=tuple(read_bytes(data, name)), run_paths=loading.search if loading else ())
+        return _Read(
+            code=tuple(read_bytes(data, name)),
+            elsewhere=named_archives(data, name),
+            run_paths=loading.search if loading else (),
+        )
     except DataError as fault:
         return _Read(fault=explain(fault))
