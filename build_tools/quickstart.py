@@ -11,8 +11,6 @@ Standard library only. Interrupted or killed, it begins again; run twice, it doe
 second time.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib
@@ -21,9 +19,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator  # noqa: UP035 - as below
 
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
@@ -32,6 +29,9 @@ TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
+
+# Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
+# that it is too old (python3 of the images that wheels are built in is 3.6).
 
 # package manager: (venv, git, C++ compiler)
 PACKAGES = {
@@ -47,7 +47,11 @@ PACKAGES = {
 def main() -> int:
     """Parse the command line, make the environment and hand over."""
     if sys.version_info < (3, 10):  # noqa: UP036 - started by whatever python3 is
-        return fail("Python 3.10 or newer is needed; this is " + sys.version.split()[0], "python3")
+        return fail(
+            f"Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})",
+            None,
+            "install a newer one and start this script with it: python3.12 build_tools/quickstart.py …",
+        )
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +73,7 @@ def main() -> int:
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
 
 
-def hand_over(command: str, output_dir: str | None, rest: list[str]) -> int:
+def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     """Run what was asked for inside the environment."""
     scripts = venv_python().parent
     if command == "setup":
@@ -135,7 +139,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def installation(uv: str | None, lock: Path, *, anew: bool) -> list[list[str]]:
+def installation(uv: "str | None", lock: Path, *, anew: bool) -> "list[list[str]]":
     """Return the commands that fill ``.venv``: environment, locked packages, the project itself."""
     python = str(venv_python())
     hashed = ["--require-hashes", "-r", str(lock)]
@@ -149,7 +153,7 @@ def installation(uv: str | None, lock: Path, *, anew: bool) -> list[list[str]]:
     return [venv, [*install, *hashed], [*install, *project]] if anew else [[*install, *hashed]]
 
 
-def clean_environment() -> dict[str, str]:
+def clean_environment() -> "dict[str, str]":
     """Return the environment without what would bend another Python."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
@@ -159,7 +163,7 @@ def venv_python() -> Path:
     return VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
 
 
-def read_state() -> dict[str, str] | None:
+def read_state() -> "dict[str, str] | None":
     """Return what was last recorded: a dict, ``{}`` when torn, ``None`` when never recorded."""
     try:
         state: Any = json.loads(STATE.read_text(encoding="utf-8"))
@@ -170,7 +174,7 @@ def read_state() -> dict[str, str] | None:
     return state if isinstance(state, dict) else {}
 
 
-def write_state(state: dict[str, str]) -> None:
+def write_state(state: "dict[str, str]") -> None:
     """Record the state of ``.venv``: complete only when its last command has succeeded."""
     beside = STATE.with_name(STATE.name + ".part")
     beside.write_text(json.dumps(state, indent=1), encoding="utf-8")
@@ -198,13 +202,11 @@ def venv_works() -> bool:
     return probe.returncode == 0
 
 
-def fail(what: str, package: int | str | None, tip: str | None = None) -> int:
+def fail(what: str, package: "int | None", tip: "str | None" = None) -> int:
     """Print one line of error and the way out; return exit code 2."""
-    if isinstance(package, int):
+    if package is not None:
         manager = next((m for m in PACKAGES if shutil.which(m)), None)
         tip = f"install it: {manager} install {PACKAGES[manager][package]}" if manager else "install it"
-    elif package:
-        tip = f"install {package} of that version and start this script with it"
     print(f"error: {what}; {tip}", file=sys.stderr)
     return 2
 
