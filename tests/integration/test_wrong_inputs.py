@@ -44,6 +44,8 @@ TABLE = [
     ("release type", [*BUILD, *IN, *OUT, "--release-type", "weekly"], 2, "'weekly' is not one of"),
     ("no active env", [*BUILD, *IN, *OUT, "--current-env"], 2, "no virtual environment is active"),
     ("output a file", [*BUILD, *IN, "--output-dir", "{box}/note.txt"], 2, "is a file"),
+    ("output below a file", [*BUILD, *IN, "--output-dir", "{box}/note.txt/dist"], 2, r"note\.txt is not a folder"),
+    ("work below a file", [*INSTALL, *IN, "--work-dir", "{box}/note.txt/work"], 2, r"Not a directory \(\S+note\.txt"),
     ("specifier without operator", [*INSTALL, *IN, "--rocm-sdk-version", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
     ("specifier no version", [*INSTALL, *IN, "--rocm-sdk-version", "==latest"], 11, "'==latest' is not a version specifier"),
     ("extra no name", [*INSTALL, *IN, "--rocm-extras", "device gfx942"], 11, "'device gfx942' is not the name of an extra"),

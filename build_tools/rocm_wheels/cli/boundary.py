@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _FULL = "free some space and run the same command again; what is finished is kept"
 _CLOSED = "make it writable, or choose another folder"
+_NO_FOLDER = "choose another path"
 _DISK_TIPS = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EACCES: _CLOSED,
     errno.EPERM: _CLOSED,
     errno.EROFS: _CLOSED,
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EISDIR: _NO_FOLDER,
+    errno.ENAMETOOLONG: _NO_FOLDER,
 }
+# a terminal that was closed, a session that was lost: nothing that we started may go on alone
+_ENDINGS = ("SIGTERM", "SIGHUP")
 
 
 def environment() -> dict[str, str]:
@@ -40,7 +46,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     16 tests, 130 interrupted; 1 is a bug and shows its traceback.
     """
     log.configure(os.environ)
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    previous = _catch_endings()
     try:
         result = command.main(args=argv, standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -69,7 +75,18 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         log.error(explain(_as_known(failure)))
         return RocmWheelsError.exit_code
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _catch_endings() -> dict[int, Any]:
+    """Turn signals that would end us at once into an interruption; return the handlers to put back.
+
+    SIGHUP stays ignored where the caller ignores it: nohup says that we are to go on.
+    """
+    numbers = [getattr(signal, name) for name in _ENDINGS if hasattr(signal, name)]
+    ignored = [n for n in numbers if n != signal.SIGTERM and signal.getsignal(n) == signal.SIG_IGN]
+    return {number: signal.signal(number, _interrupt) for number in numbers if number not in ignored}
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -83,5 +100,6 @@ def _interrupted() -> int:
 
 
 def _as_known(failure: OSError) -> RocmWheelsError:
-    where = f" ({failure.filename})" if failure.filename else ""
+    name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
+    where = f" ({name})" if name else ""
     return RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno or 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -222,10 +223,12 @@ def _wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
         raise UsageError("--sccache-no-wrap says how --use-sccache works; give both")
     root, work = _folders(options)
     given = {name: options[f"{name}_dir"] for name in project_names() if options[f"{name}_dir"]}
+    output = options["output_dir"].absolute()
+    _check_output(output)
     return WheelsRequest(
         sdk=_sdk_request(options, env),
         install_rocm=options["install_rocm"],
-        output=options["output_dir"].absolute(),
+        output=output,
         work=work,
         sources={name: given[name].absolute() if name in given else root / name for name in project_names()},
         given=frozenset(given),
@@ -242,6 +245,18 @@ def _wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
         clean=options["clean"],
         verify=options["verify"],
     )
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a folder that wheels cannot be written to: found out now, not after hours of building."""
+    nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise UsageError(f"--output-dir {output}: {nearest} is not a folder", tip="choose another folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"--output-dir {output}: {nearest} is not writable",
+            tip="make it writable, or choose another folder",
+        )
 
 
 def _base_python() -> Path:
@@ -268,11 +283,6 @@ def _show(summary: Summary, env: Mapping[str, str], *, as_json: bool) -> None:
     """Print the table (or JSON) and append it to GitHub's step summary."""
     from rocm_wheels.pipeline.summary import human_time, json_summary, markdown_table, text_table
 
-    if env.get("GITHUB_STEP_SUMMARY"):
-        with open(env["GITHUB_STEP_SUMMARY"], "a", encoding="utf-8") as page:
-            page.write(markdown_table(summary.rows))
-            if summary.failure is not None:
-                page.write(f"\n```\n{explain(summary.failure)}\n```\n")
     if as_json:
         click.echo(json_summary(summary.rows))
     else:
@@ -281,3 +291,11 @@ def _show(summary: Summary, env: Mapping[str, str], *, as_json: bool) -> None:
     if all(row.outcome == "up to date" for row in summary.rows):
         log.note(f"nothing to do: every wheel is up to date ({human_time(summary.seconds)})")
     sys.stdout.flush()
+    if page := env.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write(markdown_table(summary.rows))
+                if summary.failure is not None:
+                    file.write(f"\n```\n{explain(summary.failure)}\n```\n")
+        except OSError as failure:  # the wheels are made, or have failed, all the same
+            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")

@@ -1,0 +1,95 @@
+"""What the boundary makes of a full disk, a wrong path and a lost terminal; a start by an old Python."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rocm_wheels.cli.boundary import INTERRUPTED, run_command
+from rocm_wheels.cli.build import _show as show
+from rocm_wheels.cli.build import production
+from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.pipeline.wheels import Summary
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+def raising(failure: BaseException) -> click.Command:
+    def callback() -> None:
+        raise failure
+
+    return click.Command("fails", callback=callback)
+
+
+DISK = [
+    (OSError(errno.ENOSPC, "No space left", "from.whl", None, "to.whl"), "No space left (to.whl)"),
+    (OSError(errno.EROFS, "Read-only file system", "dist"), "Read-only file system (dist)"),
+    (OSError(errno.ENOTDIR, "Not a directory", "note.txt/dist"), "Not a directory (note.txt/dist)"),
+]
+
+
+@pytest.mark.parametrize(("failure", "said"), DISK)
+def test_the_disk_is_named_where_it_was_to_be_written(
+    failure: OSError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(raising(failure), []) == 2
+    told = capsys.readouterr().err
+    assert f"error: {said}\ntip: " in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")
+def test_a_lost_terminal_interrupts_unless_it_is_ignored() -> None:
+    hang_up = click.Command("hang-up", callback=lambda: os.kill(os.getpid(), signal.SIGHUP))
+    before = signal.getsignal(signal.SIGHUP)
+    assert run_command(hang_up, []) == INTERRUPTED
+    assert signal.getsignal(signal.SIGHUP) == before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_command(hang_up, []) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_step_summary_that_cannot_be_written_takes_nothing_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = Summary((Row("pytorch", "built", wheel="torch-2.whl"),), None, 1.0)
+    show(summary, {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page")}, as_json=False)
+    told = capsys.readouterr()
+    assert "torch-2.whl" in told.out
+    assert "the step summary cannot be written: No such file or directory" in told.err
+
+
+def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and allowed(path, mode))
+    words = ["build", "--root-checkout-dir", str(tmp_path), "--output-dir", str(closed / "dist")]
+    assert run_command(production, words) == 2
+    assert f"{closed} is not writable" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == [closed]
+
+
+def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:
+    """Nothing that Python 3.6 stumbles over may come before the check of the version."""
+    tree = ast.parse((CLONE / "build_tools" / "quickstart.py").read_text("utf-8"), feature_version=(3, 6))
+    imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert not imported & {"__future__", "collections.abc"}
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        arguments = [*function.args.args, *function.args.kwonlyargs]
+        for note in (function.returns, *(argument.annotation for argument in arguments)):
+            base = note.value if isinstance(note, ast.Subscript) else note
+            assert isinstance(base, (ast.Name, ast.Constant, type(None))), ast.dump(function)
+            assert base is note or (isinstance(base, ast.Name) and base.id == "Iterator")
