@@ -44,6 +44,20 @@ PACKAGES = {
 }
 
 
+def run() -> int:
+    """Do what ``main`` does; an interruption and a disk that does not let us end in one line."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("error: interrupted; run the same command again", file=sys.stderr)
+        return 130
+    except OSError as failure:
+        where = f" ({failure.filename})" if failure.filename else ""
+        return fail(
+            f"{failure.strerror}{where}", None, "the clone must be writable, on a disk with some space left"
+        )
+
+
 def main() -> int:
     """Parse the command line, make the environment and hand over."""
     if sys.version_info < (3, 10):  # noqa: UP036 - started by whatever python3 is
@@ -227,4 +241,4 @@ def one_at_a_time() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -7,7 +7,9 @@ import errno
 import os
 import signal
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -19,6 +21,15 @@ from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.pipeline.wheels import Summary
 
 CLONE = Path(__file__).resolve().parents[2]
+
+
+def quickstart() -> ModuleType:
+    spec = spec_from_file_location("quickstart", CLONE / "build_tools" / "quickstart.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def raising(failure: BaseException) -> click.Command:
@@ -79,6 +90,35 @@ def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
     assert run_command(production, words) == 2
     assert f"{closed} is not writable" in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == [closed]
+
+
+ENDINGS = [
+    (KeyboardInterrupt(), 130, "error: interrupted; run the same command again\n"),
+    (
+        OSError(errno.EROFS, "Read-only file system", ".venv.lock"),
+        2,
+        "error: Read-only file system (.venv.lock); ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("failure", "code", "said"), ENDINGS)
+def test_quickstart_ends_in_one_line(
+    failure: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing() -> int:
+        raise failure
+
+    script = quickstart()
+    monkeypatch.setattr(script, "main", failing)
+    assert script.run() == code
+    told = capsys.readouterr().err
+    assert told.startswith(said)
+    assert told.count("\n") == 1
 
 
 def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:
