@@ -77,6 +77,31 @@ def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream,
     assert tree_identity(clone, env=env) == tree_identity(clone, env=upstream.env)
 
 
+@pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
+def test_what_git_was_told_not_to_look_at_counts(upstream: Upstream, clone: Path, flag: str) -> None:
+    """TheRock's checkouts mark every submodule and configure git to ignore it."""
+    clean = tree_identity(clone, env=upstream.env)
+    upstream.git(clone, "config", "submodule.third_party/middle.ignore", "all")
+    upstream.git(clone, "update-index", flag, "third_party/middle", "a.cu")
+    assert tree_identity(clone, env=upstream.env) == clean
+    deep = clone / "third_party/middle/deep dir/deep.cu"
+    seen = {clean.tree}
+    for file in (clone / "a.cu", deep):
+        file.write_text("changed")
+        now = tree_identity(clone, env=upstream.env)
+        assert now.dirty and now.tree not in seen, file
+        seen.add(now.tree)
+    deep.write_text("changed again")
+    assert tree_identity(clone, env=upstream.env).tree not in seen
+
+
+def test_files_left_out_of_a_sparse_checkout_are_no_change(upstream: Upstream, clone: Path) -> None:
+    clean = tree_identity(clone, env=upstream.env)
+    upstream.git(clone, "sparse-checkout", "set", "--no-cone", "/*", "!/plain.txt")
+    assert not (clone / "plain.txt").exists()
+    assert tree_identity(clone, env=upstream.env) == clean
+
+
 def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
     (clone / "a.cu").write_text("changed")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import Git, without_private_filters
 from rocm_wheels.sources.state import UPSTREAM_TAG, State, read_state
-from rocm_wheels.sources.trees import head_and_place, seed_index, snapshot
+from rocm_wheels.sources.trees import head_and_place, seed_index, seeing_all, snapshot
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,15 @@ def combined_tree(
     that and the ids of the submodules that do.
     """
     changed_modules: list[str] = []
-    fields = git.fields(
-        "status",
-        "--porcelain=v2",
-        "-z",
-        "--untracked-files=normal",
-        "--ignore-submodules=none",
-        "--no-renames",
-    )
+    with seeing_all(git, place / "index") as whole_git:
+        fields = whole_git.fields(
+            "status",
+            "--porcelain=v2",
+            "-z",
+            "--untracked-files=normal",
+            "--ignore-submodules=none",
+            "--no-renames",
+        )
     for record in fields:
         parts = record.split(" ", 8)
         if parts[0] == "1" and parts[2][0] == "S" and parts[2][2:] != "..":

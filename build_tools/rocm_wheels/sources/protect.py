@@ -25,6 +25,7 @@ from rocm_wheels.sources.trees import (
     head_and_place,
     repositories,
     seed_index,
+    seeing_all,
     temporary_index,
 )
 
@@ -115,9 +116,12 @@ def changes(part: Part, state: State | None, *, links: bool = False) -> list[tup
     ``links``: count submodules at another commit as well.
     """
     git = part.git
-    if not git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"):
-        return []
     head, place = head_and_place(git)
+    with seeing_all(git, place / "index") as whole_git:
+        if not whole_git.text(
+            "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"
+        ):
+            return []
     left = state.left.get(part.path) if state is not None else None
     expected = [git.text("rev-parse", f"{head}^{{tree}}")]
     if left is not None and left.uncommitted and left.head == head:

@@ -6,6 +6,7 @@ is ignored stays out. Submodules are repositories of their own, found through gi
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Part:
 
 @contextmanager
 def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]:
-    """Give a git whose index is a copy of ``seed`` (an empty one without).
+    """Give a git whose index is a copy of ``seed`` (an empty one without), and that skips no file.
 
     The copy keeps the seed's time: git trusts entries that are older than their index.
     Objects go to the repository with ``keep``, else to a folder that is removed at the end.
@@ -59,7 +60,31 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
             scratch.mkdir()
             variables["GIT_OBJECT_DIRECTORY"] = str(scratch)
             variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(str(objects.resolve()))
-        yield git.using(**variables)
+        own = git.using(**variables)
+        if hidden := _hidden(own):
+            names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
+            for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
+                own.text("update-index", flag, "-z", "--stdin", stdin=names)
+        yield own
+
+
+@contextmanager
+def seeing_all(git: Git, index: Path) -> Iterator[Git]:
+    """Give a git that looks at files it was told not to look at, too; ``index`` is the repository's.
+
+    TheRock's scripts mark the submodules of their checkouts so (skip-worktree).
+    """
+    if not _hidden(git):
+        yield git
+        return
+    with temporary_index(git, index, keep=False) as own:
+        yield own
+
+
+def _hidden(git: Git) -> list[str]:
+    """List what is marked skip-worktree or assume-unchanged and yet is on the disk."""
+    marked = [line[2:] for line in git.fields("ls-files", "-v", "-z") if line[0] == "S" or line[0].islower()]
+    return [path for path in marked if os.path.lexists(git.directory / path)]
 
 
 def seed_index(place: Path, head: str, state: State | None, prefix: str) -> Path:
