@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ def build_wheel(
     files = [request.source / name for name in request.project.build.requirements]
     install_requirements([file for file in files if file.is_file()])
     out_dir.mkdir(parents=True, exist_ok=True)
+    for old in out_dir.glob(".fresh-*"):  # of a build that was killed
+        shutil.rmtree(old)
     marker = parking / request.project.name / "running.json"
     with (
         leftovers_excluded(request.source, marker, log, base),

@@ -32,6 +32,9 @@ def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: st
     ours = _ledger(workspace)
     ours.add(str(target))
     write_json(_place(workspace), sorted(ours))  # before the copy: killed in between, it is still ours
+    for part in output.glob(f".{_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
+        if f"-{python_tag}-" in part.name:
+            part.unlink()
     copy_whole(wheel, target)
     for old in _wheels_of(output, distribution, python_tag):
         if old != target and str(old) in ours:
@@ -42,8 +45,12 @@ def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: st
 
 def _wheels_of(output: Path, distribution: str, python_tag: str) -> list[Path]:
     """Return the wheels of a distribution for one interpreter, sorted."""
-    pattern = f"{distribution.replace('-', '_')}-*.whl"
-    return [wheel for wheel in sorted(output.glob(pattern)) if f"-{python_tag}-" in wheel.name]
+    found = sorted(output.glob(_pattern(distribution)))
+    return [wheel for wheel in found if f"-{python_tag}-" in wheel.name]
+
+
+def _pattern(distribution: str) -> str:
+    return f"{distribution.replace('-', '_')}-*.whl"
 
 
 def _ledger(workspace: Workspace) -> set[str]:
