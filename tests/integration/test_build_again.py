@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,61 @@ def test_a_source_tree_is_built_by_one_run_at_a_time(demo: Demo, tmp_path: Path)
     assert "tip: wait for it to end, then run this again, or build from another checkout" in ended.err
     assert not list((demo.folder / "other").glob("*.whl"))
     shutil.rmtree(demo.folder / "other-work")
+
+
+def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
+    """Built against what an earlier run installed: as current as with the torch of the same run."""
+    alone = ["--no-build-pytorch"]
+    assert "build-pytorch_audio-cp" in demo.build().err
+    assert demo.build(*alone).err.count("up to date") >= 1
+    assert demo.build("--no-build-pytorch-audio", "--pytorch-build-number", "2").code == 0
+    ended = demo.build(*alone)
+    assert "wheel of pytorch changed" in ended.err, ended.err
+    assert demo.build(*alone).err.count("build-pytorch_audio-") == 1  # up to date
+    assert demo.build().code == 0
+
+
+@pytest.mark.parametrize("option", ["--output-dir", "--work-dir"])
+def test_a_folder_inside_a_source_tree_is_refused(demo: Demo, option: str) -> None:
+    place = demo.torch / "inside"
+    words = demo.build_words(option, str(place))
+    ended = demo.run(*words)
+    assert ended.code == 2
+    assert f"{option} {place} is inside the source tree of pytorch, {demo.torch}" in ended.err
+    assert not place.exists()
+
+
+def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
+    """Also: the installer's cache goes where it is asked to, and the choice of flash attention is told."""
+    cache = demo.folder / "installer cache"
+    options = ["--no-verify", "--clean", "--no-build-pytorch-audio", "--pip-cache-dir", str(cache)]
+    ended = demo.build(*options)
+    row = next(line for line in ended.out.splitlines() if line.startswith("torch-"))
+    assert "  not read  " in row and "NOT VERIFIED" in row
+    assert "flash attention: off, triton is not built" in ended.err
+    assert any(cache.iterdir())
+
+
+def test_a_run_inside_a_git_hook_writes_into_its_own_checkout(demo: Demo, tmp_path: Path) -> None:
+    """Git sets GIT_DIR and more for hooks."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    notes = tmp_path / ".git" / "info" / "exclude"
+    notes.parent.mkdir(exist_ok=True)
+    notes.write_text("")
+    options = ["--clean", "--no-build-pytorch-audio"]
+    ended = demo.build(*options, GIT_DIR=str(tmp_path / ".git"), GIT_INDEX_FILE=str(tmp_path / "index"))
+    assert ended.code == 0, ended.err
+    assert notes.read_text() == ""
+
+
+def test_pieces_of_a_killed_run_do_not_stay(demo: Demo) -> None:
+    name = demo.wheels()["torch"].name
+    pieces = [demo.folder / "wheels" / f".{name}.x1.part"]
+    work = demo.folder / "sources" / ".rocm-wheels"
+    step = next(place for place in (work / "fresh").iterdir() if "pytorch_audio" not in place.name)
+    pieces.append(step / ".fresh-x1" / name)
+    for piece in pieces:
+        piece.parent.mkdir(exist_ok=True)
+        piece.write_text("half a wheel")
+    assert demo.build("--clean", "--no-build-pytorch-audio").code == 0
+    assert [piece for piece in pieces if piece.exists()] == []

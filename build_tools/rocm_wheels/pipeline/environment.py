@@ -105,6 +105,20 @@ def install_built(
     write_json(record, {**known, distribution: [sha256, when]})
 
 
+def digest_of_installed(ready: Ready, distribution: str) -> str | None:
+    """Say which wheel of a distribution is installed: its sha256 when it is ours, else what its RECORD lists.
+
+    ``None`` when there is none.
+    """
+    known = _read(ready.environment.prefix / _INSTALLED).get(distribution)
+    when = _installed_when(ready, distribution)
+    if not when:
+        return None
+    if known and known[1] == when:
+        return str(known[0])
+    return _digest_of_records(ready.site_packages, f"{distribution.replace('-', '_')}-*.dist-info")
+
+
 def forget_built(ready: Ready, *, distribution: str, env: Mapping[str, str]) -> None:
     """Take a wheel out of the environment again: nothing must be built against one that failed."""
     record = ready.environment.prefix / _INSTALLED
@@ -133,13 +147,13 @@ def _ask(environment: BuildEnvironment, env: Mapping[str, str]) -> Ready:
     if implementation != "cpython":
         raise SdkError(f"{environment.python} is {implementation}; wheels of torch are built for CPython")
     site_packages = Path(purelib)
-    return Ready(environment, sdk, tag, site_packages, _content(site_packages))
+    return Ready(environment, sdk, tag, site_packages, _digest_of_records(site_packages, "rocm*.dist-info"))
 
 
-def _content(site_packages: Path) -> str:
-    """Digest the RECORD files of the ROCm packages: they hold the hash of every file."""
+def _digest_of_records(site_packages: Path, pattern: str) -> str:
+    """Digest the RECORD files of installed packages: they hold the hash of every file."""
     digest = hashlib.sha256()
-    for record in sorted(site_packages.glob("rocm*.dist-info/RECORD")):
+    for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
         lines = [
             line for line in record.read_text(encoding="utf-8").splitlines() if ".dist-info/" not in line
         ]

@@ -40,11 +40,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class PlannedBuild:
-    """A build before it runs: what is asked, its whole environment, and its inputs by name."""
+    """A build before it runs: what is asked, its whole environment, and its inputs by name.
+
+    ``attention`` says in words whether torch gets flash attention and why; ``None`` for other projects.
+    """
 
     request: BuildRequest
     environment: Mapping[str, str]
     inputs: Mapping[str, str]
+    attention: str | None = None
 
 
 def plan_build(
@@ -70,7 +74,7 @@ def plan_build(
             with_triton=triton_requirement is not None,
             targets=setting.targets,
             aotriton=aotriton_release(source),
-        ).on
+        )
     request = BuildRequest(
         project=project,
         source=source,
@@ -82,7 +86,7 @@ def plan_build(
         build_number=asked.build_number,
         triton_requirement=triton_requirement,
         triton_environment=setting.triton_environment,
-        flash_attention=attention,
+        flash_attention=attention.on if attention else None,
         commit_epoch=identity.epoch,
         cache=setting.cache,
     )
@@ -103,4 +107,5 @@ def plan_build(
         "build tools": " ".join(setting.tools),
         "step": CODE_VERSION,
     }
-    return PlannedBuild(request, environment, dict(sorted(inputs.items())))
+    said = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
+    return PlannedBuild(request, environment, dict(sorted(inputs.items())), said)

@@ -15,19 +15,23 @@ from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
 from rocm_wheels.errors import AuditError
-from rocm_wheels.model.project import Project
+from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
-from rocm_wheels.pipeline.environment import forget_built, install_built
+from rocm_wheels.pipeline.environment import digest_of_installed, forget_built, install_built
 from rocm_wheels.pipeline.inputs import PlannedBuild, Setting, plan_build
 from rocm_wheels.pipeline.progress import LiveStep, step
 from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, sha256_of, why_run, write_stamp
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.install import install_requirements
+from rocm_wheels.sdk.uv import PackageSource
 
 
 @dataclass(frozen=True)
 class Built:
-    """A finished wheel in the output folder. ``again`` tells that nothing had to be done."""
+    """A finished wheel in the output folder. ``again`` tells that nothing had to be done.
+
+    ``targets`` are those of the device code found inside; nothing is known of them unless ``verified``.
+    """
 
     project: Project
     version: str
@@ -53,7 +57,7 @@ class Built:
             outcome="up to date" if self.again else "built",
             wheel=self.path.name,
             version=self.version,
-            targets=self.targets,
+            targets=self.targets if self.verified else None,
             size=self.output.size,
             seconds=seconds,
             sha256=self.output.sha256,
@@ -72,14 +76,23 @@ class ProjectStep:
     @cached_property
     def planned(self) -> PlannedBuild:
         """Request, environment and inputs, settled from what is known now."""
-        needed = {name: self.built[name] for name in self.project.build.after if name in self.built}
-        triton = needed.get("triton")
+        triton = self.built.get("triton") if "triton" in self.project.build.after else None
         return plan_build(
             self.project,
             self.setting,
             triton_requirement=triton.requirement if triton else None,
-            wheels={f"wheel of {name}": one.output.sha256 for name, one in needed.items()},
+            wheels=self._wheels_needed(),
         )
+
+    def _wheels_needed(self) -> Mapping[str, str]:
+        """Return the digests of the wheels that this one is built against: this run's, or those installed."""
+        found: dict[str, str] = {}
+        for name in self.project.build.after:
+            if name in self.built:
+                found[f"wheel of {name}"] = self.built[name].output.sha256
+            elif there := digest_of_installed(self.setting.ready, load_project(name).distribution):
+                found[f"wheel of {name}"] = there
+        return found
 
     @property
     def name(self) -> str:
@@ -99,6 +112,8 @@ class ProjectStep:
         self._refuse_foreign()
         log_file = self.setting.workspace.logs / self.setting.run / f"{self.name}.log"
         with step(self.name, why=reason or "", log_file=log_file) as shown:
+            if self.planned.attention is not None:
+                log.note(f"flash attention: {self.planned.attention}")
             self._install_needed()
             wheel = self._build(log_file, shown)
             result = self._check_and_collect(wheel, log_file, shown)
@@ -138,7 +153,13 @@ class ProjectStep:
 
         def install(files: Sequence[Path]) -> None:
             wanted: list[str | Path] = [*setting.tools, *files]
-            install_requirements(setting.ready.environment, wanted, env=setting.env, on_line=shown.line)
+            install_requirements(
+                setting.ready.environment,
+                wanted,
+                env=setting.env,
+                on_line=shown.line,
+                source=PackageSource(cache_dir=setting.request.sdk.cache_dir),
+            )
 
         return build_wheel(
             self.planned.request,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +48,6 @@ class WheelsRequest:
     cache_wraps_device: bool = True
     clean: bool = False
     verify: bool = True
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def select(request: WheelsRequest) -> list[Project]:

@@ -66,12 +66,6 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(value: object) -> str:
-    """Return a short digest of anything that JSON can write, independent of order of keys."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
 def read_stamp(folder: Path, step: str) -> Stamp | None:
     """Read a step's stamp; a missing or torn one counts as none (the step then runs)."""
     try:

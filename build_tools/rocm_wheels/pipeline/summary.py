@@ -8,13 +8,16 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex."""
+    """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex.
+
+    ``targets`` is ``None`` when nobody looked into the wheel.
+    """
 
     project: str
     outcome: str  # built | up to date | failed | not built
     wheel: str = ""
     version: str = ""
-    targets: tuple[str, ...] = ()
+    targets: tuple[str, ...] | None = ()
     size: int | None = None
     seconds: float | None = None
     sha256: str = ""
@@ -31,12 +34,18 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.wheel or row.project,
         row.version,
-        ", ".join(sorted(row.targets, key=lambda name: (len(name), name))) or ("none" if row.wheel else ""),
+        _targets(row) if row.wheel else "",
         human_size(row.size),
         "" if row.seconds is None else human_time(row.seconds),
         row.sha256,
         outcome,
     )
+
+
+def _targets(row: Row) -> str:
+    if row.targets is None:
+        return "not read"
+    return ", ".join(sorted(row.targets, key=lambda name: (len(name), name))) or "none"
 
 
 def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:

@@ -22,6 +22,7 @@ from rocm_wheels.pipeline.project import Built, ProjectStep
 from rocm_wheels.pipeline.request import WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.ask import RocmSdk
+from rocm_wheels.sources.git import outside_repositories
 from rocm_wheels.sources.hold import held
 from rocm_wheels.workspace import WAIT, Workspace, exclusive
 
@@ -43,7 +44,8 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     """
     begin = time.monotonic()
     projects = select(request)
-    check(request)
+    check(request, projects)
+    env = outside_repositories(env)
     with exclusive(request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         setting = prepare(request, projects, env)
         rows: list[Row] = []
@@ -61,8 +63,16 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     return Summary(tuple(rows), None, time.monotonic() - begin)
 
 
-def check(request: WheelsRequest) -> None:
+def check(request: WheelsRequest, projects: Sequence[Project]) -> None:
     """Refuse what cannot be right before anything is installed. Raises UsageError."""
+    for project in projects:
+        tree = request.sources[project.name].resolve()
+        for folder, option in ((request.output, "--output-dir"), (request.work, "--work-dir")):
+            if folder.resolve().is_relative_to(tree):
+                raise UsageError(
+                    f"{option} {folder} is inside the source tree of {project.name}, {tree}",
+                    tip="choose a folder outside: what is put there would count as changed sources",
+                )
     for text, what in (
         (request.targets, "--pytorch-rocm-arch"),
         (request.targets_variable, "PYTORCH_ROCM_ARCH"),

@@ -137,7 +137,7 @@ class Git:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of our git: no question, no foreign repository, English words."""
-        kept = {name: value for name, value in self.env.items() if name not in _LOCAL_VARIABLES}
+        kept = outside_repositories(self.env)
         fixed = {
             # never a repository further up: a broken one here must not send us into somebody else's
             "GIT_CEILING_DIRECTORIES": str(self.directory.parent.resolve()),
@@ -152,6 +152,11 @@ class Git:
     def words_for(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
         return f"`{process.shell_line(['git', *arguments], cwd=self.directory)}`"
+
+
+def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what would point git, and builds that ask it, at another repository."""
+    return {name: value for name, value in env.items() if name not in _LOCAL_VARIABLES}
 
 
 def git_directory(git: Git) -> Path:
