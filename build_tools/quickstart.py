@@ -103,8 +103,8 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
         argv = [str(venv_python()), "-m", "pytest", *(rest or ["-n", "auto"])]
     if not WINDOWS:
         sys.stdout.flush()
-        os.execv(argv[0], argv)
-    return subprocess.run(argv, check=False).returncode
+        os.execve(argv[0], argv, clean_environment())
+    return subprocess.run(argv, env=clean_environment(), check=False).returncode
 
 
 def make_environment(with_tests: bool) -> int:
@@ -168,7 +168,7 @@ def installation(uv: "str | None", lock: Path, *, anew: bool) -> "list[list[str]
 
 
 def clean_environment() -> "dict[str, str]":
-    """Return the environment without what would bend another Python."""
+    """Return the environment without what would bend another Python, or have it run another copy of us."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 

@@ -121,6 +121,20 @@ def test_quickstart_ends_in_one_line(
     assert told.count("\n") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows starts a process, which a unit test does not")
+def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    script, started = quickstart(), []
+    monkeypatch.setenv("PYTHONPATH", "/of/another/clone")
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setattr(os, "execve", lambda *words: started.append(words) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        script.hand_over("demo", None, [])
+    (program, _, env) = started[0]
+    assert program == str(CLONE / ".venv" / "bin" / "rocm-wheels")
+    assert "PYTHONPATH" not in env
+    assert env["KEPT"] == "1"
+
+
 def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:
     """Nothing that Python 3.6 stumbles over may come before the check of the version."""
     tree = ast.parse((CLONE / "build_tools" / "quickstart.py").read_text("utf-8"), feature_version=(3, 6))
