@@ -370,6 +370,11 @@ def test_windows_libraries_are_found(tmp_path: Path) -> None:
         file.write_bytes(b"MZ")
     assert windows_libraries(env) == (omp,)
     assert windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
+    # as os.environ has them on Windows
+    assert windows_libraries({"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}) == (
+        omp,
+        uv,
+    )
     uv.unlink()
     with pytest.raises(BuildError, match="there is no"):
         windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_wheels.model.project import Platform
+
+
+def look_up(env: Mapping[str, str], name: str) -> str | None:
+    """Return a variable that a Windows program set: Python gives all names there in capitals."""
+    return env.get(name) or env.get(name.upper()) or None
 
 
 def add_flags(env: dict[str, str], name: str, flags: str) -> None:

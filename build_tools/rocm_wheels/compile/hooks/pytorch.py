@@ -11,7 +11,7 @@ from pathlib import Path
 from rocm_wheels.compile.hooks.hook import Hooks, Preparation
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import render, write_generated
-from rocm_wheels.compile.variables import add_flags, prepend_path
+from rocm_wheels.compile.variables import add_flags, look_up, prepend_path
 from rocm_wheels.errors import BuildError, SdkError, UsageError
 from rocm_wheels.model.versions import rocm_requirement
 
@@ -63,8 +63,8 @@ def windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
 
     Raises BuildError when one that is asked for cannot be found.
     """
-    redist = env.get("VCToolsRedistDir", "")
-    if not redist:
+    redist = look_up(env, "VCToolsRedistDir")
+    if redist is None:
         raise BuildError(
             f"VCToolsRedistDir is not set, so {_OPENMP} cannot be found",
             tip="start from a developer prompt of Visual Studio (vcvars64.bat)",
@@ -75,7 +75,7 @@ def windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
             f"there is no {_OPENMP} below {redist}", tip="add the C++ redistributables to Visual Studio"
         )
     libraries = [found[0]]
-    if root := env.get("libuv_ROOT"):
+    if root := look_up(env, "libuv_ROOT"):
         uv = Path(root) / "bin" / "uv.dll"
         if not uv.is_file():
             raise BuildError(f"libuv_ROOT is {root}, but there is no {uv}", tip="build libuv, or unset it")
