@@ -41,6 +41,23 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert demo.build().code == 0
 
 
+@pytest.mark.parametrize("name", ["PYTORCH_VERSION", "PYTHONPATH", "SOURCE_DATE_EPOCH"])
+def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo, name: str, tmp_path: Path) -> None:
+    value = str(tmp_path) if name == "PYTHONPATH" else "1700000000"
+    assert demo.build().code == 0
+    assert f"{name} changed" in demo.build(**{name: value}).err
+    assert "nothing to do" in demo.build(**{name: value}).err
+
+
+def test_options_that_do_nothing_are_named(demo: Demo) -> None:
+    packages = str(demo.folder / "rocm-packages" / "dist")
+    ended = demo.build("--find-links", packages, "--rocm-extras", "device-gfx942")
+    assert (
+        "--find-links, --rocm-extras: of no effect on ROCm packages, which are taken as installed"
+        in ended.err
+    )
+
+
 @pytest.mark.parametrize("option", ["--output-dir", "--work-dir"])
 def test_a_folder_inside_a_source_tree_is_refused(demo: Demo, option: str) -> None:
     place = demo.torch / "inside"

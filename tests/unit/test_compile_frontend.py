@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,9 +120,27 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
         {"USE_GLOO": "0"},
         {"BUILD_TEST": "0"},
         {"CC": "gcc"},
+        {"APEX_BUILD_CUDA_OPS": "0"},
+        {"GLIBCXX_USE_CXX11_ABI": "0"},
     ):
         assert name(base) != name(base | change)
     assert name(base) != name(base, python="/other/bin/python")
+
+
+def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Path) -> None:
+    def name(*folders: str) -> str:
+        env = {"PATH": os.pathsep.join(str(tmp_path / folder) for folder in folders), "CC": "cc -m64"}
+        return tree_key(request("pytorch"), env, python=Path("/env/bin/python"), python_tag="cp311").name
+
+    for folder in ("old", "new", "other"):
+        (tmp_path / folder).mkdir()
+    for file in ("old/cc", "old/g++", "new/gcc-14", "other/ls"):
+        (tmp_path / file).touch(mode=0o755)
+    before = name("old")
+    assert name("other", "old") == before
+    (tmp_path / "new" / "cc").symlink_to("gcc-14")
+    assert name("new", "old") not in (before, name("old", "new"))
+    assert name("old", "new") == before
 
 
 def test_the_lists_of_preloads_are_those_of_rocm() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -41,7 +42,8 @@ _CONFIGURES = re.compile(
     r"|PYTORCH_ROCM_ARCH|TORCH_CUDA_ARCH_LIST|ROCM_(?:HOME|PATH)|MKL_ROOT"
     r"|HIP_(?:PATH|PLATFORM|CLANG_PATH|CLANG_LAUNCHER|DEVICE_LIB_PATH)"
     r"|TRITON_(?:BUILD|APPEND|OFFLINE|CODEGEN|PLUGIN|WHEEL_NAME)\w*"
-    r"|(?:USE|CMAKE|TORCHVISION|LLVM|OpenBLAS|AOTRITON|libuv)_\w+)"
+    r"|WERROR|ONNX_ML|MKL_THREADING|MAGMA_HOME|ATEN_(?:THREADING|AVX\w*)|GLIBCXX_USE_CXX11_ABI"
+    r"|(?:USE|CMAKE|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|libuv|LIBUV)_\w+)"
 )
 _SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
 # BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
@@ -94,9 +96,13 @@ class _State:
 
 
 def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
-    """Make the key of a build from what a configure step writes down: source, Python, ROCm, variables."""
+    """Make the key of a build from what a configure step writes down.
+
+    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for.
+    """
     parts = {name: value for name, value in env.items() if _is_configuration(name, value)}
     parts |= {
+        "compilers": _compilers(env),
         "platform": request.platform,
         "python": str(python),
         "python tag": python_tag,
@@ -104,6 +110,14 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
         "source": str(request.source),  # objects of another checkout look newer than this one's files
     }
     return TreeKey(parts)
+
+
+def _compilers(env: Mapping[str, str]) -> str:
+    """Return the files behind CC and CXX, or behind the names that builds try without them."""
+    given = [env[name].split()[0] for name in ("CC", "CXX") if env.get(name, "").strip()]
+    names = dict.fromkeys([*given, "cc", "c++", "gcc", "g++"])
+    found = {name: shutil.which(name, path=env.get("PATH", "")) for name in names}
+    return " ".join(f"{name}={os.path.realpath(path)}" for name, path in found.items() if path)
 
 
 def _is_configuration(name: str, value: str) -> bool:

@@ -19,6 +19,8 @@ from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.workspace import Workspace
 
+# What the user may have set that reaches a wheel, or the programs that make it, without a configure step
+_USERS = ("PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH", "PYTORCH_VERSION", "TORCH_PACKAGE_NAME")
 CODE_VERSION = "1"  # raise it when this step would make other bytes from the same inputs
 
 
@@ -100,6 +102,7 @@ def plan_build(
     inputs = {
         **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
         **{name: environment[name] for name in told if name and name in environment},
+        **{name: setting.env[name] for name in _USERS if name in setting.env},
         **wheels,
         "commit": identity.commit,
         "sources": identity.tree,

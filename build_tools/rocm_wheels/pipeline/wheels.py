@@ -19,7 +19,7 @@ from rocm_wheels.model.versions import base_version, version_suffix
 from rocm_wheels.pipeline.environment import find_rocm, install_rocm
 from rocm_wheels.pipeline.inputs import Setting
 from rocm_wheels.pipeline.project import Built, ProjectStep
-from rocm_wheels.pipeline.request import WheelsRequest, select
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.ask import RocmSdk
 from rocm_wheels.sources.git import outside_repositories
@@ -85,6 +85,8 @@ def check(request: WheelsRequest, projects: Sequence[Project]) -> None:
 def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]) -> Setting:
     """Find or make the build environment, ask the SDK once, and settle what holds for all projects."""
     workspace = Workspace(request.work)
+    if not request.install_rocm and (unused := _only_for_installing(request.sdk)):
+        log.note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     ready = (install_rocm if request.install_rocm else find_rocm)(request.sdk, workspace, env)
     sdk = look_at_sdk(
         version=ready.sdk.version, root=ready.sdk.root, cmake=ready.sdk.cmake, bin=ready.sdk.bin
@@ -111,6 +113,16 @@ def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[st
         env=env,
         run=datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S"),
     )
+
+
+def _only_for_installing(request: SdkRequest) -> list[str]:
+    """Name the options given that say where ROCm packages would come from."""
+    given = {
+        "--index-url": request.index_url,
+        "--find-links": request.find_links,
+        "--rocm-extras": request.extras,
+    }
+    return [option for option, value in given.items() if value]
 
 
 def _tools(request: WheelsRequest) -> tuple[str, ...]:
