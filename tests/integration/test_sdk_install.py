@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,23 @@ from rocm_wheels.workspace import Workspace, exclusive
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
 PY = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 NO_NETWORK = {**ENV, "UV_OFFLINE": "1"}
+
+
+BACK_END = """
+import os, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name, info = "rocm-7.1.0-py3-none-any.whl", "rocm-7.1.0.dist-info"
+    about = "Metadata-Version: 2.1\\nName: rocm\\nVersion: 7.1.0\\n"
+    about += "Summary: " + os.environ["ROCM_SDK_TARGET_FAMILY"] + "\\n"
+    about += "Provides-Extra: devel\\nProvides-Extra: libraries\\n"
+    tag = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        wheel.writestr(info + "/METADATA", about)
+        wheel.writestr(info + "/WHEEL", tag)
+        wheel.writestr(info + "/RECORD", "")
+    return name
+"""
 
 
 def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple[str, ...] = ()) -> Path:
@@ -84,6 +102,27 @@ def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> N
     write_wheel(plan, core.parent)
     assert ensure(spec, tmp_path).created
     assert list(made.prefix.glob("lib/python*/site-packages/rebuilt.py"))
+
+
+def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    """ROCm's own `rocm` is a source distribution that is evaluated where it is installed."""
+    dist = Path(str(spec.find_links))
+    next(dist.glob("rocm-*.whl")).unlink()
+    source = tmp_path / "rocm-7.1.0"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "back_end"\nbackend-path = ["."]\n'
+    )
+    (source / "back_end.py").write_text(BACK_END)
+    with tarfile.open(dist / "rocm-7.1.0.tar.gz", "w:gz") as archive:
+        archive.add(source, source.name)
+    cached = replace(spec, cache_dir=tmp_path / "cache")
+    for family in ("gfx94X-dcgpu", "gfx110X-all", "gfx94X-dcgpu"):
+        env = {**ENV, "ROCM_SDK_TARGET_FAMILY": family}
+        made = ensure_environment(cached, Workspace(tmp_path / "work"), env)
+        assert made.created
+        program = "import importlib.metadata as m; print(m.metadata('rocm')['Summary'])"
+        assert capture([made.python, "-c", program], env=env, check=SdkError).strip() == family
 
 
 def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentSpec, tmp_path: Path) -> None:

@@ -97,11 +97,20 @@ def environment_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[st
         "python_version": python_version(spec.python, env),
         "platform": sys.platform,
         "requirement": spec.requirement,
+        "target_family": target_family(env),
         "index_url": hide_credentials(spec.index_url or ""),
         "find_links": _links(spec.find_links),
         "pre": spec.pre,
         "extra_requirements": sorted(spec.extra_requirements),
     }
+
+
+def target_family(env: Mapping[str, str]) -> str:
+    """Return the family that ROCm's source distribution ``rocm`` is told to require packages of ("": none).
+
+    Source: ROCm/TheRock, ``determine_target_family`` in ``_dist_info.py`` of that distribution.
+    """
+    return env.get("ROCM_SDK_TARGET_FAMILY", "")
 
 
 def _links(find_links: str | None) -> list[object]:

@@ -23,6 +23,7 @@ from rocm_wheels.sdk.environment_spec import (
     environment_name,
     fingerprint,
     python_version,
+    target_family,
 )
 from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
 from rocm_wheels.workspace import Workspace, exclusive, write_json
@@ -174,8 +175,11 @@ def _install(
 ) -> None:
     # Packages made anew keep their names and versions: uv's cache must look at the files again.
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
+    # ROCm's own rocm is built where it is installed, for a target family. uv keeps that build, and
+    # would give it out for every other family: it keeps one for each set of such settings.
+    family = ["--config-settings-package", f"rocm:target-family={target_family(env)}"]
     what = f"installing {spec.requirement}"
-    pip_install(python, [*refresh, *words], spec.source, env, what=what, cwd=cwd, on_line=on_line)
+    pip_install(python, [*refresh, *family, *words], spec.source, env, what=what, cwd=cwd, on_line=on_line)
     _check_extras(python, spec, env)
     if spec.extra_requirements:
         tools = PackageSource(cache_dir=spec.cache_dir)
