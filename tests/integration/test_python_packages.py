@@ -301,6 +301,18 @@ def test_a_damaged_installation_is_named(packages: Path, tmp_path: Path) -> None
     (root / ".unpacked.json").unlink()
     done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
     assert done.returncode == 1 and "pip install --force-reinstall --no-deps rocm-sdk-devel" in done.stderr
+    (root / ".unpacked.json").write_text("{")
+    again = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
+    assert (again.returncode, again.stderr) == (1, done.stderr)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": "7.1.0+small"}'])
+def test_a_damaged_list_of_device_files_is_named(packages: Path, tmp_path: Path, content: str) -> None:
+    site = Site(tmp_path, packages, ALL)
+    (site.site / "_rocm_sdk_libraries/.devel_links/gfx942.json").write_text(content)
+    done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
+    assert done.returncode == 1 and done.stderr.startswith("rocm-sdk: ")
+    assert f"--force-reinstall --no-deps rocm-sdk-device-gfx942=={VERSION}" in done.stderr
 
 
 def unlinked(tmp_path: Path) -> Path:

@@ -119,6 +119,13 @@ def text(name: str, content: str) -> Callable[[Path], None]:
     return lambda tree: put(tree, {name: content})
 
 
+def raw(name: str, content: bytes) -> Callable[[Path], None]:
+    def change(tree: Path) -> None:
+        (tree / name).write_bytes(content)
+
+    return change
+
+
 def link(name: str, target: str) -> Callable[[Path], None]:
     def change(tree: Path) -> None:
         (tree / name).symlink_to(target)
@@ -157,6 +164,11 @@ WRONG: list[tuple[Callable[[Path], None], str]] = [
     (text("core-hip_dev_generic/hip/stage/bin/hipcc", "other"), "hold different files for bin/hipcc"),
     (link("core-hip_dev_generic/hip/stage/bin", "include"), "has bin/hipcc, but in core-hip_dev_generic bin is a link"),
     (text(f"blas_lib_gfx942/{BLAS}/share/notice", "mine"), "holds share/notice, which rocm-sdk-libraries has otherwise"),
+    (raw("blas_lib_gfx942/artifact_manifest.txt", b"\xff"), "artifact_manifest.txt is not text in UTF-8"),
+    (raw(f"{BASE}/python_requirements.txt", b"\xff"), "python_requirements.txt is not text in UTF-8"),
+    (text(f"blas_lib_gfx942/{BLAS}/lib/two\nlines.dat", ""), "blas_lib_gfx942: the file name 'lib/two\\nlines.dat' cannot be"),
+    (text(os.fsdecode(os.fsencode(f"blas_lib_gfx942/{BLAS}/lib/") + b"\xff.dat"), ""), "the file name 'lib/\\udcff.dat' cannot be"),
+    (lambda tree: os.mkfifo(tree / f"blas_lib_gfx942/{BLAS}/lib/pipe"), "lib/pipe is neither file, folder nor link"),
     (text(f"{BASE}/python_requirements.txt", "# fine\nfine==1\nnot a requirement\n"), "txt:3: 'not a requirement' is not a"),
 ]  # fmt: skip
 
@@ -185,6 +197,21 @@ def test_wrong_options(tree: Path, options: dict[str, object], message: str) -> 
     assert message in str(caught.value)
 
 
+def test_a_folder_that_cannot_be_read_is_not_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def closed(folder: os.PathLike[str]) -> object:
+        if str(folder).endswith("/lib"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(
+        SdkError, match=r"cannot read the folder .*/blas_lib_gfx942/.*/lib: Permission denied"
+    ):
+        make(tree)
+
+
 def test_no_artifacts(tmp_path: Path) -> None:
     with pytest.raises(SdkError, match="no artifact in"):
         read_artifacts(tmp_path)
@@ -196,11 +223,16 @@ def test_the_date_comes_from_the_environment(tree: Path) -> None:
     request = PackageRequest(tree, tree.parent / "out")
     wheel = build_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
     assert zipfile.ZipFile(wheel).infolist()[0].date_time == (2023, 11, 14, 22, 13, 20)
-    with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH='yesterday' is not a number"):
-        build_packages(request, {"SOURCE_DATE_EPOCH": "yesterday"})
+    for wrong in ("yesterday", "4354819200"):
+        with pytest.raises(UsageError, match=f"SOURCE_DATE_EPOCH='{wrong}' is not a number"):
+            build_packages(request, {"SOURCE_DATE_EPOCH": wrong})
+    latest = build_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
+    assert zipfile.ZipFile(latest).infolist()[0].date_time[:3] == (2107, 12, 31)
 
 
-def test_other_work_in_the_destination_is_left_alone(tree: Path) -> None:
+def test_other_work_in_the_destination_is_left_alone(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # and refused before hours of compression, not after them
+    monkeypatch.setattr("rocm_wheels.sdk.build_packages.write_wheel", pytest.fail)
     put(tree.parent / "out" / "dist", {"rocm-6.4-py3-none-any.whl": "mine"})
     with pytest.raises(SdkError, match=r"holds rocm-6\.4-py3-none-any\.whl, which this run does not make"):
         make(tree)

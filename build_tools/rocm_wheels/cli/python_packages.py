@@ -47,8 +47,7 @@ def command(  # noqa: PLR0917 - one parameter an option
 
     The same artifacts give the same bytes. The paths of the wheels are printed.
     """
-    import os
-
+    from rocm_wheels.cli.boundary import environment
     from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
 
     request = PackageRequest(
@@ -61,5 +60,5 @@ def command(  # noqa: PLR0917 - one parameter an option
         compress_wheels=wheel_compression,
         compress_devel=devel_tarball_compression,
     )
-    for wheel in build_packages(request, os.environ):
+    for wheel in build_packages(request, environment()):
         click.echo(wheel)

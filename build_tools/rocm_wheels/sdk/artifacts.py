@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from rocm_wheels.errors import SdkError
 
@@ -85,8 +86,9 @@ def read_artifacts(folder: Path) -> tuple[Artifact, ...]:
 def merge(artifacts: Iterable[Artifact]) -> dict[str, Entry]:
     """Lay artifacts over each other as one tree, sorted by path.
 
-    The same file may come twice; SdkError when two artifacts differ about a path, or when one
-    has a link where another has a folder. The requirement files are not part of the tree.
+    The same file may come twice; SdkError when two artifacts differ about a path, when one
+    has a link where another has a folder, and for what cannot be read or packed. The requirement
+    files are not part of the tree.
     """
     tree: dict[str, Entry] = {}
     for artifact in artifacts:
@@ -143,7 +145,7 @@ def requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
             path = base / REQUIREMENTS
             if not path.is_file():
                 continue
-            for number, raw in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for number, raw in enumerate(_lines(path), 1):
                 line = raw.split("#", 1)[0].strip()
                 if not line:
                     continue
@@ -189,7 +191,7 @@ def _read(folder: Path, match: re.Match[str]) -> Artifact:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise SdkError(f"{folder} has no {MANIFEST}", tip="the artifact is incomplete; fetch it again")
-    lines = [line.strip() for line in manifest.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in _lines(manifest)]
     bases: list[Path] = []
     for number, line in enumerate(lines, 1):
         if not line:
@@ -204,8 +206,17 @@ def _read(folder: Path, match: re.Match[str]) -> Artifact:
     return Artifact(match["name"], match["component"], family, folder, tuple(bases))
 
 
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as cause:
+        raise SdkError(
+            f"{path} is not text in UTF-8", tip="the artifact is damaged; fetch it again"
+        ) from cause
+
+
 def _walk(base: Path, artifact: str) -> Iterator[tuple[str, Entry]]:
-    for folder, folders, files in os.walk(base):
+    for folder, folders, files in os.walk(base, onerror=_refuse_unreadable):
         folders.sort()
         inside = Path(folder)
         for name in sorted([*files, *folders]):
@@ -215,9 +226,17 @@ def _walk(base: Path, artifact: str) -> Iterator[tuple[str, Entry]]:
                 continue
             relative = path.relative_to(base).as_posix()
             link = path.readlink().as_posix() if linked else None
+            if not relative.isprintable():  # no text of its own, or it would break lists of files
+                raise SdkError(f"{artifact}: the file name {relative!r} cannot be packed")
             if link is not None:
                 _refuse_leaving(relative, link, artifact)
+            elif not path.is_file():
+                raise SdkError(f"{artifact}: {relative} is neither file, folder nor link")
             yield relative, Entry(path, artifact, link)
+
+
+def _refuse_unreadable(fault: OSError) -> NoReturn:
+    raise SdkError(f"cannot read the folder {fault.filename}: {fault.strerror}") from fault
 
 
 def _refuse_leaving(relative: str, link: str, artifact: str) -> None:

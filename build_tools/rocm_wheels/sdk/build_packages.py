@@ -18,7 +18,13 @@ from rocm_wheels.errors import SdkError, UsageError
 from rocm_wheels.sdk import tables
 from rocm_wheels.sdk.artifacts import Artifact, merge, read_artifacts, sort_targets, targets_of
 from rocm_wheels.sdk.plans import PackageSet, plan_wheels
-from rocm_wheels.sdk.wheel_writer import DEFAULT_EPOCH, WheelPlan, publish, write_wheel
+from rocm_wheels.sdk.wheel_writer import (
+    DEFAULT_EPOCH,
+    WheelPlan,
+    publish,
+    refuse_strangers,
+    write_wheel,
+)
 from rocm_wheels.workspace import exclusive
 
 BUILD_MANIFEST = "share/therock/therock_manifest.json"
@@ -57,9 +63,10 @@ def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Pat
             work, fresh = Path(name) / "work", Path(name) / "dist"
             work.mkdir()
             fresh.mkdir()
+            epoch, dist = package_set.epoch(env), destination / "dist"
             plans = plan_wheels(package_set, work, env)
-            _write_all(plans, fresh, package_set.epoch(env), compress=request.compress_wheels)
-            dist = destination / "dist"
+            refuse_strangers(dist, {plan.file_name for plan in plans})  # before the long work, not after it
+            _write_all(plans, fresh, epoch, compress=request.compress_wheels)
             names = sorted(path.name for path in fresh.iterdir())
             changed = publish(fresh, dist)
     news = "" if changed else ", as before"

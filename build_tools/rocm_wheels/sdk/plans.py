@@ -13,7 +13,7 @@ from rocm_wheels.sdk import tables
 from rocm_wheels.sdk.artifacts import Artifact, Entry, Tree, merge, requirements
 from rocm_wheels.sdk.devel import devel_links, device_links, write_tar
 from rocm_wheels.sdk.runtime import Runtime, library_homes, prepare, runtime
-from rocm_wheels.sdk.wheel_writer import Member, WheelPlan
+from rocm_wheels.sdk.wheel_writer import LATEST, Member, WheelPlan
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _DESCRIPTION = (
@@ -40,8 +40,11 @@ class PackageSet:
     def epoch(self, env: Mapping[str, str]) -> int:
         """Return the date of all files, seconds since 1970; UsageError when the environment's is none."""
         text = env.get("SOURCE_DATE_EPOCH", "")
-        if text and not text.isdecimal():
-            raise UsageError(f"SOURCE_DATE_EPOCH={text!r} is not a number of seconds")
+        if text and not (text.isdecimal() and int(text) <= LATEST):
+            raise UsageError(
+                f"SOURCE_DATE_EPOCH={text!r} is not a number of seconds from 1970 to 2107",
+                tip="archives can state no other dates",
+            )
         return int(text) if text else self.default_epoch
 
     def pin(self, distribution: str) -> str:

@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +25,10 @@ from rocm_wheels.errors import SdkError
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
 
-_EARLIEST = 315_532_800  # 1980-01-01: a zip archive can hold nothing earlier
+LATEST = 4_354_819_199
+"""2107-12-31: a zip archive can hold no later date."""
+
+_EARLIEST = 315_532_800  # 1980-01-01: nor an earlier one
 _BLOCK = 1 << 20
 _LARGE = 1 << 31
 
@@ -142,23 +145,18 @@ def _metadata(plan: WheelPlan) -> dict[str, Member]:
 
 
 def publish(fresh: Path, target: Path) -> bool:
-    """Put a finished folder of wheels in place of ``target``, in one rename.
+    """Put a finished folder of wheels in place of ``target``, by renaming both.
 
     Returns ``False``, leaving everything as it was, when ``target`` already holds the same
     bytes. SdkError when it holds a file that ``fresh`` has not: nobody's work is thrown away.
+    Killed between the renames, the old wheels are in ``.<name>.old`` until the next run.
     """
     wanted = {path.name for path in fresh.iterdir()}
     old = target.with_name(f".{target.name}.old")
     if old.exists():
         shutil.rmtree(old)  # of a run that was killed after its rename
+    refuse_strangers(target, wanted)
     if target.exists():
-        strangers = sorted(path.name for path in target.iterdir() if path.name not in wanted)
-        if strangers:
-            raise SdkError(
-                f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
-                " which this run does not make",
-                tip="give another --dest-dir, or remove these files",
-            )
         if all(_equal(fresh / name, target / name) for name in wanted):
             shutil.rmtree(fresh)
             return False
@@ -168,6 +166,18 @@ def publish(fresh: Path, target: Path) -> bool:
         return True
     fresh.rename(target)
     return True
+
+
+def refuse_strangers(target: Path, wanted: Set[str]) -> None:
+    """Raise SdkError when a folder holds files that are not among the ``wanted`` names."""
+    there = target.iterdir() if target.exists() else ()
+    strangers = sorted(path.name for path in there if path.name not in wanted)
+    if strangers:
+        raise SdkError(
+            f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
+            " which this run does not make",
+            tip="give another --dest-dir, or remove these files",
+        )
 
 
 def _equal(one: Path, other: Path) -> bool:

@@ -60,9 +60,9 @@ def _archive(package: Path) -> Path | None:
 def _is_complete(root: Path) -> bool:
     try:
         mark = json.loads((root / _MARK).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return bool(mark["version"] == __version__)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False
-    return bool(mark["version"] == __version__)
 
 
 def _unpack(package: Path, root: Path) -> None:
@@ -136,13 +136,12 @@ def _link_devices(package: Path, root: Path) -> None:
     site = package.parent
     for manifest in sorted((site / LIBRARIES / ".devel_links").glob("*.json")):
         target = manifest.stem
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-        if _without_post(content["version"]) != _without_post(__version__):
+        version, links = _device_links(manifest)
+        if _without_post(version) != _without_post(__version__):
             raise BrokenInstallation(
-                f"rocm-sdk-device-{target} {content['version']} does not belong to ROCm {__version__};"
+                f"rocm-sdk-device-{target} {version} does not belong to ROCm {__version__};"
                 f" pip install rocm-sdk-device-{target}=={__version__}"
             )
-        links = [(link["relpath"], link["target"]) for link in content["links"]]
         if all((root / relative).exists() for relative, _ in links):
             continue
         with _alone(package):
@@ -152,6 +151,18 @@ def _link_devices(package: Path, root: Path) -> None:
                 place = root / relative
                 place.parent.mkdir(parents=True, exist_ok=True)
                 _share(site / posixpath.normpath(f"{posixpath.dirname(f'{TREE}/{relative}')}/{text}"), place)
+
+
+def _device_links(manifest: Path) -> tuple[str, list[tuple[str, str]]]:
+    """Return a device package's version, and the path and link text of each of its files."""
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        return str(content["version"]), [(link["relpath"], link["target"]) for link in content["links"]]
+    except (ValueError, KeyError, TypeError) as cause:
+        raise BrokenInstallation(
+            f"{manifest} is damaged;"
+            f" pip install --force-reinstall --no-deps rocm-sdk-device-{manifest.stem}=={__version__}"
+        ) from cause
 
 
 def _without_post(version: str) -> str:
