@@ -229,6 +229,29 @@ def test_clean_starts_this_configuration_anew(make: Make, source: Path) -> None:
     assert compiled(source) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("files", [1, 3, 5])
+def test_a_clean_that_was_killed_is_finished(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    make()
+    compiled(source)
+    left = [files]
+
+    def unlink(*given: Any, really: Callable[..., None] = os.unlink, **more: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        really(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        with pytest.raises(KeyboardInterrupt):
+            make(clean=True)
+    assert (make().tree, compiled(source)) == ("new", ["a", "b", "c"])
+    assert (make().tree, compiled(source)) == ("continued", [])
+    assert (source / "mine.so").read_text() == "the user's own\n"
+
+
 def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
     make: Make, source: Path, tmp_path: Path
 ) -> None:

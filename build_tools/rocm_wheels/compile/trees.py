@@ -69,6 +69,9 @@ class TreeKey:
         return tuple(sorted(name for name in names if self.parts.get(name) != other.parts.get(name)))
 
 
+_GOING = TreeKey({"state": "being deleted"})  # of a tree that a killed run was deleting
+
+
 @dataclass(frozen=True)
 class _State:
     """The content of a key file: the key, and the ignored files that were there before the tree."""
@@ -138,6 +141,10 @@ def enter_tree(
     said = trees.remove_foreign(clean)
     state = _State.read(trees.main)
     before: frozenset[str] | None = None
+    if state is not None and state.key == _GOING:
+        before = state.before
+        trees.discard(state)
+        state = None
     if state is not None and state.key.name != key.name:
         trees.park(state)
         said = f"new; the tree of another configuration is parked ({', '.join(state.key.differences(key))})"
@@ -147,7 +154,7 @@ def enter_tree(
         said = "taken back from parking"
     if state is not None and clean:
         before = state.before
-        trees.discard()
+        trees.discard(state)
         state, said = None, "new; the old one is deleted"
     if state is None:
         _State(key, trees.ignored() if before is None else before).write(trees.main)
@@ -214,11 +221,17 @@ class _Trees:
         shutil.rmtree(place)
         return True
 
-    def discard(self) -> None:
-        """Delete our own build folders."""
-        for folder in self._folders:
+    def discard(self, state: _State) -> None:
+        """Delete our own build folders but for a key file that says so: after a kill the next run goes on."""
+        _State(_GOING, state.before).write(self.main)
+        for folder in self._folders[1:]:
             if folder.is_dir():
                 shutil.rmtree(folder)
+        for path in self.main.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != KEY_FILE:
+                path.unlink()
 
     def prune(self) -> None:
         """Delete setuptools' staging of an earlier commit: files no longer in the source would be packed.
