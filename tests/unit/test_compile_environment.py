@@ -334,6 +334,13 @@ def _undecided() -> None:
             UsageError,
             "LLVM_SYSPATH is not set",
         ),
+        (
+            lambda: build_environment(
+                request("triton"), {**BASE, "TRITON_WHEEL_NAME": "pytorch-triton-rocm"}
+            ),
+            UsageError,
+            "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton",
+        ),
         (lambda: request("apex", "windows"), UsageError, "apex is not built on windows"),
         (lambda: request("apex", targets=()), UsageError, "no GPU target to compile for"),
         (

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.errors import DataError, RocmWheelsError, SourceError
-from rocm_wheels.model.project import load_project
+from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
+from rocm_wheels.model.project import Project, Source, load_project
+from rocm_wheels.records import parse
+from rocm_wheels.sources.pin_files import parse_commit, parse_version
 from rocm_wheels.sources.pins import choose_pin
 from rocm_wheels.sources.related_commits import parse_related_commits, read_related_commits
 
@@ -113,3 +115,130 @@ def test_torch_itself_is_pinned_by_nobody(capsys: pytest.CaptureFixture[str]) ->
     torch = load_project("pytorch")
     assert choose_pin(torch).ref == torch.source.ref
     assert capsys.readouterr().err == ""
+
+
+def write(torch: Path, **files: str) -> Path:
+    """Write files of a torch tree: triton, windows, version, audio."""
+    names = {
+        "triton": ".ci/docker/ci_commit_pins/triton.txt",
+        "windows": ".ci/docker/ci_commit_pins/triton_windows.txt",
+        "version": ".ci/docker/triton_version.txt",
+        "audio": ".github/ci_commit_pins/audio.txt",
+        "related": "related_commits",
+    }
+    for name, text in files.items():
+        path = torch / names[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return torch
+
+
+def test_upstreams_pin_file_when_there_is_no_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audio = load_project("pytorch_audio")
+    torch = write(tmp_path, audio=f"{A}\n")
+    pin = choose_pin(audio, torch_dir=torch, require_related_commit=True)
+    assert (pin.origin, pin.ref) == (audio.source.origin, A)
+    assert pin.why == str(torch / ".github/ci_commit_pins/audio.txt")
+    assert choose_pin(audio, torch_dir=write(torch, related="# none\n")).ref == A
+    assert choose_pin(audio, torch_dir=write(torch, related=AUDIO.replace(A, B))).ref == B
+    assert capsys.readouterr().err == ""
+
+
+def test_triton_by_pin_or_release_branch(tmp_path: Path) -> None:
+    triton = load_project("triton")
+    torch = write(tmp_path, triton=f"{A.upper()}\r\n\n", version="3.7.0\n")
+    pin = choose_pin(triton, torch_dir=torch)
+    assert (pin.origin, pin.ref) == ("https://github.com/ROCm/triton.git", A)
+    branch = choose_pin(triton, torch_dir=torch, release=True)
+    assert (branch.origin, branch.ref) == (pin.origin, "release/3.7.x")
+    assert branch.why == f"--release, {torch / '.ci/docker/triton_version.txt'}"
+    moved = choose_pin(triton, torch_dir=torch, release=True, origin="file:///mirror")
+    assert (moved.origin, moved.ref) == ("file:///mirror", "release/3.7.x")
+
+
+def test_triton_of_windows(tmp_path: Path) -> None:
+    triton = load_project("triton")
+    torch = write(tmp_path, triton=A, version="3.7.0")
+    recipe = choose_pin(triton, platform="windows", ref="main-windows")
+    assert (recipe.origin, recipe.why) == (
+        "https://github.com/triton-lang/triton-windows.git",
+        "--repo-hashtag; origin: recipe triton.yaml, windows",
+    )
+    default = choose_pin(triton, platform="windows", torch_dir=torch)
+    assert len(default.ref) == 40 and default.ref != A
+    assert choose_pin(triton, platform="windows", torch_dir=write(torch, windows=B)).ref == B
+    assert triton.hipify.platforms == ("linux",)
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "error", "message"),
+    [
+        ({}, {}, SourceError, "triton must be pinned, and there is no .*triton.txt"),
+        ({"triton": ""}, {}, DataError, "triton.txt: there is no commit in it"),
+        ({"triton": "main"}, {}, DataError, "triton.txt:1: a pin must be .* 40 hex digits, not 'main'"),
+        ({"triton": A[:39]}, {}, DataError, "triton.txt:1: .*40 hex digits"),
+        ({"triton": f"# pin\n{A}\n{B}\n"}, {}, DataError, "triton.txt:3: a second commit; line 2 has one"),
+        ({"triton": "../triton.txt"}, {}, DataError, "triton.txt:1: .*not '../triton.txt'"),
+        ({"triton": A}, {"release": True}, SourceError, "--release: there is no .*triton_version.txt"),
+        ({"version": "3.7.0-rc1"}, {"release": True}, DataError, "triton_version.txt:1: .*'3.7.0-rc1'"),
+        ({"version": "3"}, {"release": True}, DataError, "a version of a release is like 3.7.0, this is '3'"),
+        ({"version": "\n\n"}, {"release": True}, DataError, "triton_version.txt: there is no version in it"),
+        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, UsageError, "--release and --repo-hashtag"),
+        (
+            {"version": "3.7.0"},
+            {"release": True, "platform": "windows"},
+            UsageError,
+            "no release branches for w",
+        ),
+        ({"windows": "x"}, {"platform": "windows"}, DataError, "triton_windows.txt:1: "),
+        ({}, {"platform": "windows", "require_related_commit": True}, SourceError, "triton must be pinned"),
+    ],
+)
+def test_triton_without_a_pin_that_can_be_read(
+    files: dict[str, str],
+    options: dict[str, object],
+    error: type[RocmWheelsError],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(error, match=message):
+        choose_pin(load_project("triton"), torch_dir=write(tmp_path, **files), **options)  # type: ignore[arg-type]
+
+
+@given(st.text())
+def test_any_text_of_a_pin_file_is_read_or_refused(text: str) -> None:
+    for read in (parse_commit, parse_version):
+        try:
+            read(text, name="f")
+        except DataError as refused:
+            assert refused.message.startswith("f:")
+
+
+SOURCE = "origin: https://example.invalid/x.git\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SOURCE, "f:1:1: .*without `ref` there must be a pin"),
+        (f"{SOURCE}pin_files: [{{file: /etc/x}}]", "f:2:.*relative path inside the torch tree"),
+        (f"{SOURCE}pin_files: [{{file: ../x}}]", "relative path inside the torch tree"),
+        (f"{SOURCE}pin_files: [{{path: x}}]", "f:2:.*path is not a known key"),
+        (
+            f"{SOURCE}ref: main\nrelease: {{version_file: v, ref: release/x}}",
+            r"must name {major} and {minor}",
+        ),
+        (f"{SOURCE}ref: main\nrelease: {{version_file: v, ref: '{{major}}.{{minor}}{{x}}'}}", "nothing else"),
+        (f"{SOURCE}ref: main\nwindows:\n  origin: x\n", "f:3:.*windows: .*there must be a pin"),
+    ],
+)
+def test_a_source_that_a_recipe_cannot_have(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse(text, Source, name="f")
+
+
+def test_variables_belong_to_their_kind_of_hipify() -> None:
+    triton = load_project("triton").model_dump()
+    triton["hipify"]["by"] = "none"
+    with pytest.raises(ValueError, match="`variables` belong to `by: variables`"):
+        Project.model_validate(triton)

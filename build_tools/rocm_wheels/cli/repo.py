@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.model.names import recipes_folder
 
+if TYPE_CHECKING:
+    from rocm_wheels.model.project import Platform
+
 _TORCH = "pytorch"  # the project that others' commits are pinned in
 
 
-def door(project: str) -> click.Group:
-    """Return the command group of a recipe, by its file name; the recipe is read on use."""
+def door(project: str, *features: str) -> click.Group:
+    """Return the command group of a recipe, by its file name; the recipe is read on use.
+
+    ``features``: ``release`` for a recipe that names release branches.
+    """
     group = click.Group(name=project, help=f"Sources of {project}: check out and hipify.")
-    group.add_command(_checkout(project))
+    group.add_command(_checkout(project, features))
     group.add_command(_hipify(project))
     return group
 
 
-def _checkout(project: str) -> click.Command:
+def _checkout(project: str, features: Collection[str]) -> click.Command:
     options = [
         *_place_options(project),
         click.Option(["--repo-hashtag"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit."),
@@ -30,7 +37,7 @@ def _checkout(project: str) -> click.Command:
         click.Option(["--depth"], type=click.IntRange(min=1), help="Commits of history to fetch (all)."),
         click.Option(["--jobs"], type=click.IntRange(min=1), help="Submodules to fetch at a time."),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
-        click.Option(["--hipify/--no-hipify"], default=True, show_default=True),
+        click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         _commit_option(),
     ]
     if project != _TORCH:
@@ -38,10 +45,19 @@ def _checkout(project: str) -> click.Command:
             click.Option(
                 ["--torch-dir"],
                 type=click.Path(path_type=Path),
-                help=f"Torch checkout whose related_commits pin this project ({_TORCH} under --repo).",
+                help=f"Torch checkout that pins this project ({_TORCH} under --repo).",
             ),
             click.Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),
         ]
+    if "release" in features:
+        options.append(
+            click.Option(
+                ["--release/--no-release"],
+                default=False,
+                show_default=True,
+                help="Take the release branch of the version that the torch checkout names, not its pin.",
+            )
+        )
     return click.Command(
         "checkout",
         params=list(options),
@@ -98,6 +114,10 @@ def _directory(project: str, repo: Path | None, repo_name: str | None, checkout_
     return _folder(repo) / (repo_name or project)
 
 
+def _platform() -> Platform:
+    return "windows" if sys.platform == "win32" else "linux"
+
+
 def _run_checkout(project: str, **given: Any) -> None:
     from rocm_wheels.errors import UsageError
     from rocm_wheels.model.project import load_project
@@ -105,7 +125,7 @@ def _run_checkout(project: str, **given: Any) -> None:
     from rocm_wheels.sources.pins import choose_pin
     from rocm_wheels.sources.remote import origin_of
 
-    recipe = load_project(project)
+    recipe, platform = load_project(project), _platform()
     origin, local = given["gitrepo_origin"], False
     if origin is not None:
         origin, local = origin_of(origin, Path.cwd())
@@ -114,9 +134,11 @@ def _run_checkout(project: str, **given: Any) -> None:
         raise UsageError(f"--torch-dir {torch_dir} is not a folder", tip="check out torch first")
     pin = choose_pin(
         recipe,
+        platform=platform,
         origin=origin,
         ref=given["repo_hashtag"],
         torch_dir=torch_dir or _folder(given["repo"]) / _TORCH,
+        release=given.get("release", False),
         require_related_commit=given.get("require_related_commit", False),
     )
     request = CheckoutRequest(
@@ -124,9 +146,9 @@ def _run_checkout(project: str, **given: Any) -> None:
         directory=_directory(project, given["repo"], given["repo_name"], given["checkout_dir"]),
         pin=pin,
         depth=given["depth"],
-        jobs=given["jobs"] or recipe.source.fetch_jobs,
+        jobs=given["jobs"] or recipe.source.on(platform).fetch_jobs,
         submodules=given["submodules"],
-        hipify=given["hipify"],
+        hipify=platform in recipe.hipify.platforms if given["hipify"] is None else given["hipify"],
         commit_hipify=given["commit_hipify"],
         local_origin=local,
     )

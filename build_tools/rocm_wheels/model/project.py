@@ -7,12 +7,13 @@ The file name is the project's name everywhere: ``pytorch_audio.yaml`` gives
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.names import project_names, recipes_folder
@@ -21,30 +22,101 @@ from rocm_wheels.records import Record, did_you_mean, load
 Platform = Literal["linux", "windows"]
 
 
+def _inside(path: str) -> str:
+    """Return a relative path that does not leave its tree; ValueError for any other."""
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path:
+        raise ValueError("it must be a relative path inside the torch tree, with /")
+    return path
+
+
+class PinFile(Record):
+    """A file of the torch tree that holds the commit of one project, for trees without ``related_commits``.
+
+    ``origin`` is the repository that the commit is of, where it is not the source's.
+    """
+
+    file: str
+    origin: str | None = None
+
+    @field_validator("file")
+    @classmethod
+    def _inside_torch(cls, value: str) -> str:
+        return _inside(value)
+
+
+class ReleaseBranch(Record):
+    """The project's release branch that goes with a torch tree (``--release``).
+
+    ``version_file`` of the torch tree holds a version (``3.7.0``); ``ref`` is made from it by
+    ``{major}`` and ``{minor}``.
+    """
+
+    version_file: str
+    ref: str
+
+    @field_validator("version_file")
+    @classmethod
+    def _inside_torch(cls, value: str) -> str:
+        return _inside(value)
+
+    @field_validator("ref")
+    @classmethod
+    def _two_numbers(cls, value: str) -> str:
+        if sorted(re.findall(r"\{[^}]*\}?", value)) != ["{major}", "{minor}"]:
+            raise ValueError("it must name {major} and {minor} once each, and nothing else in braces")
+        return value
+
+
 class Source(Record):
-    """Where the sources come from when neither an option nor a pin says so."""
+    """Where the sources come from. An option goes before a pin in the torch tree, a pin before ``ref``.
+
+    Pins are looked for in ``related_commits`` (under that name), then in ``pin_files``, in
+    their order. Without ``ref`` there is no default: without a pin, nothing is checked out.
+    """
 
     origin: str
-    ref: str
+    ref: str | None = None
     related_commits: str | None = None  # its name in the third column of torch's related_commits
+    pin_files: tuple[PinFile, ...] = ()
+    release: ReleaseBranch | None = None
+    windows: Source | None = None  # the whole source on Windows, where it is another one
     fetch_jobs: int | None = None
+
+    @model_validator(mode="after")
+    def _something_to_check_out(self) -> Source:
+        if self.ref is None and self.related_commits is None and not self.pin_files:
+            raise ValueError("without `ref` there must be a pin: `related_commits` or `pin_files`")
+        if self.windows is not None and self.windows.windows is not None:
+            raise ValueError("`windows` cannot have a `windows` of its own")
+        return self
+
+    def on(self, platform: Platform) -> Source:
+        """Return the source on a platform."""
+        return self.windows if platform == "windows" and self.windows is not None else self
 
 
 class Hipify(Record):
     """How CUDA sources become HIP sources.
 
     ``script``: a program in the tree rewrites the tree at checkout. ``build``: the
-    project's own build does it (torch's cpp_extension). ``none``: nothing to translate.
+    project's own build does it (torch's cpp_extension). ``variables``: nothing to translate,
+    but ``variables`` for its build are left in ``build_env.json`` in the tree (git does not see
+    it). ``none``: nothing at all. ``platforms``: where ``--hipify`` is the default.
     """
 
-    by: Literal["script", "build", "none"]
+    by: Literal["script", "build", "variables", "none"]
     script: str | None = None
+    variables: Mapping[str, str] | None = None
     reason: str | None = None
+    platforms: tuple[Platform, ...] = ("linux", "windows")
 
     @model_validator(mode="after")
     def _script_or_reason(self) -> Hipify:
         if (self.by == "script") != (self.script is not None):
             raise ValueError("`script` belongs to `by: script` and to nothing else")
+        if (self.by == "variables") != (self.variables is not None):
+            raise ValueError("`variables` belong to `by: variables` and to nothing else")
         if self.by != "script" and not self.reason:
             raise ValueError("`reason` must say why no script runs at checkout")
         return self

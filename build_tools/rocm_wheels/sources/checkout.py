@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources import protect, remote
+from rocm_wheels.sources import build_env, protect, remote
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
@@ -80,7 +80,7 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     log.note(f"{request.project.name}: {pin.ref} of {shown} ({pin.why}) → {directory}")
     commit, source = remote.resolve(Git(_nearest(directory), env), pin.origin, pin.ref)
     state = None if fresh else read_state(place)
-    if state is not None and _is_as_wanted(request, state, commit, env):
+    if state is not None and _is_as_wanted(request, state, commit, place, env):
         log.note(f"{directory} is at {commit[:12]} already; nothing to do")
         return CheckoutResult(directory, replace(pin, commit=commit), state.left[""].head, False)
     made = _make_place(place) if fresh else None
@@ -128,10 +128,14 @@ def _is_fresh(directory: Path) -> bool:
     return False
 
 
-def _is_as_wanted(request: CheckoutRequest, state: State, commit: str, env: Mapping[str, str]) -> bool:
+def _is_as_wanted(
+    request: CheckoutRequest, state: State, commit: str, place: Path, env: Mapping[str, str]
+) -> bool:
     if state.operation is not None or (state.upstream, state.origin) != (commit, request.pin.origin):
         return False
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
+        return False
+    if not build_env.is_settled(request.project, request.directory, place, wanted=request.hipify):
         return False
     now = tree_identity(request.directory, env=env)
     return (now.commit, now.tree) == (state.left[""].head, state.identity)
@@ -223,6 +227,7 @@ def _bring(
         new = translate(git, request.project, new, commit=request.commit_hipify, python=python)[0]
     if before:
         restore_times(git, before, list_all(git, request.project, new))
+    build_env.settle(git, place, request.project, wanted=request.hipify)
     git.text("update-ref", "-d", FETCHED_REF)
     write_state(place, settled(git, new))
     (place / OWN_FOLDER / TIMES).unlink()

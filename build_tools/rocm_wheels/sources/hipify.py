@@ -17,7 +17,7 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources import protect
+from rocm_wheels.sources import build_env, protect
 from rocm_wheels.sources.commits import commit_hipify, tag_hipify, tree_with
 from rocm_wheels.sources.files import Seen, restore_times, scan, scan_ignored, touched
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
@@ -94,6 +94,7 @@ def hipify(
         if state is not None:
             write_state(place, replace(state, operation="hipify" if commit else "hipify without commit"))
         new, changed = translate(git, project, state, commit=commit, python=python)
+        build_env.settle(git, place, project, wanted=True)
         head = head_and_place(git)[0]
         if state is not None:
             write_state(place, settled(git, new))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
+from rocm_wheels.sources.pin_files import read_text
 
 FILE_NAME = "related_commits"
 _FIELDS = ("os", "source", "project", "branch", "commit", "origin")
@@ -32,15 +33,7 @@ class RelatedCommit:
 
 def read_related_commits(path: Path) -> dict[str, RelatedCommit]:
     """Read the pins of every project in a file (see ``parse_related_commits``)."""
-    try:
-        data = path.read_bytes()
-    except OSError as cause:
-        raise DataError(f"cannot read {path}") from cause
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as cause:
-        raise DataError(f"{path} is not UTF-8 text") from cause
-    return parse_related_commits(text, name=str(path))
+    return parse_related_commits(read_text(path), name=str(path))
 
 
 def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:

@@ -11,6 +11,7 @@ from rocm_wheels.compile.variables import add_flags
 from rocm_wheels.errors import DataError, UsageError
 
 _SUFFIX = "TRITON_WHEEL_VERSION_SUFFIX"
+_NAME = "TRITON_WHEEL_NAME"
 
 
 def triton_build_environment(source: Path) -> dict[str, str]:
@@ -35,11 +36,24 @@ def triton_build_environment(source: Path) -> dict[str, str]:
 def _environment(request: BuildRequest, env: dict[str, str]) -> None:
     """Complete the variables. The suffix follows the one of the checkout; triton joins it to its version."""
     env.update({name: value for name, value in request.triton_environment.items() if name != _SUFFIX})
+    distribution = request.project.distribution
+    if _spelled(env.get(_NAME) or distribution) != _spelled(distribution):
+        raise UsageError(
+            f"{_NAME} is {env[_NAME]}, but the recipe builds {distribution}, which torch requires",
+            tip=f"unset {_NAME}, or give `distribution` that name in repos/{request.project.name}.yaml",
+        )
     env[_SUFFIX] = request.triton_environment.get(_SUFFIX, "") + request.suffix
     # CMAKE_PREFIX_PATH would give MLIR the LLVM of ROCm instead of triton's own: ROCm/TheRock#1999
     add_flags(env, "TRITON_APPEND_CMAKE_ARGS", "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE")
     if request.platform == "windows":
         _llvm_of_windows(request, env)
+
+
+def _spelled(name: str) -> str:
+    """Return the one spelling of a distribution's name (PEP 503)."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
 
 
 def _llvm_of_windows(request: BuildRequest, env: dict[str, str]) -> None:

@@ -1,0 +1,59 @@
+"""Small files in a torch checkout that say what goes with it: one commit, or one version.
+
+Upstream keeps them in ``.github/ci_commit_pins`` and ``.ci/docker``. What cannot be
+understood is an error with file and line, never a default.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rocm_wheels.errors import DataError
+
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}")
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file, with or without a byte order mark. Raises DataError."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as cause:
+        raise DataError(f"cannot read {path}") from cause
+    except UnicodeDecodeError as cause:
+        raise DataError(f"{path} is not UTF-8 text") from cause
+
+
+def parse_commit(text: str, *, name: str) -> str:
+    """Return the one commit of a pin file, in lower case; ``name`` stands for the file in messages."""
+    number, line = _one_line(text, name, "commit")
+    if not _COMMIT.fullmatch(line):
+        raise DataError(
+            f"{name}:{number}: a pin must be a commit of 40 hex digits, not {line!r}",
+            tip="name the ref that you want with --repo-hashtag",
+        )
+    return line.lower()
+
+
+def parse_version(text: str, *, name: str) -> tuple[str, str]:
+    """Return major and minor of the one version (``3.7`` or ``3.7.0``) that a file holds."""
+    number, line = _one_line(text, name, "version")
+    found = _VERSION.fullmatch(line)
+    if found is None:
+        raise DataError(
+            f"{name}:{number}: a version of a release is like 3.7.0, this is {line!r}",
+            tip="name the release branch with --repo-hashtag",
+        )
+    return found[1], found[2]
+
+
+def _one_line(text: str, name: str, what: str) -> tuple[int, str]:
+    """Return number and content of the only line that is neither blank nor a comment."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if not lines:
+        raise DataError(f"{name}: there is no {what} in it")
+    if len(lines) > 1:
+        raise DataError(f"{name}:{lines[1][0]}: a second {what}; line {lines[0][0]} has one already")
+    return lines[0]

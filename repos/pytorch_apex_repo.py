@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Check out and hipify the sources of apex: `pytorch_apex_repo.py {checkout,hipify} --help`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "build_tools"))
+import _door
+
+if __name__ == "__main__":
+    _door.enter("rocm_wheels.cli.repo:door", "apex")
