@@ -85,6 +85,7 @@ WRONG = [
     (["{folder}/torch-1.0-py3-none-any.whl"], "does not exist"),
     (["{folder}/notes.txt"], "notes.txt is not the name of a wheel"),
     (["{folder}/numpy-1.0-py3-none-any.whl"], "no recipe builds numpy"),
+    (["{wheel}", "{folder}/numpy-1.0-py3-none-any.whl"], "no recipe builds numpy"),
 ]
 
 
@@ -98,7 +99,9 @@ def test_wrong_input_leaves_with_2(
     filled = [argument.format(wheel=wheel, folder=tmp_path) for argument in arguments]
     before = sorted(tmp_path.iterdir())
     assert verify(*filled) == 2
-    assert said in capfd.readouterr().err
+    told = capfd.readouterr()
+    assert said in told.err
+    assert told.out == ""
     assert sorted(tmp_path.iterdir()) == before
 
 

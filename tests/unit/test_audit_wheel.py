@@ -362,3 +362,18 @@ def test_device_code_in_archives_is_not_called_missing(
     assert said in finding.what
     assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in report_lines(report)[0]
     assert report.as_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
+
+
+ODD = [
+    ("hip = {[]: 1}\n", "a CPU-only build"),
+    ("hip = " + "-" * 100_000 + "1\n", "does not compile: nested too deeply"),
+    ("hip = a" + "()" * 20_000 + "\n", "does not compile: nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("code", "said"), ODD, ids=["key", "signs", "calls"])
+def test_no_module_breaks_its_check(tmp_path: Path, code: str, said: str) -> None:
+    draft = torch_draft()
+    draft.members["torch/version.py"] = code.encode()
+    [finding] = verify_wheel(draft.write(tmp_path), expectation()).findings
+    assert said in finding.what

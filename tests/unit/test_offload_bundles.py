@@ -261,6 +261,14 @@ def test_overlapping_entries_are_refused() -> None:
             read_bytes(packed, "x")
 
 
+def test_sections_on_top_of_each_other_are_not_read_again_and_again() -> None:
+    library = bytearray(elf({".hip_fatbin": TWO, ".hip_fat": b""}))
+    (table,) = struct.unpack_from("<Q", library, 40)
+    library[table + 128 + 24 : table + 128 + 40] = library[table + 64 + 24 : table + 64 + 40]
+    with pytest.raises(DataError, match=r"x.so: section .hip_fat: lies on top of other sections"):
+        read_bytes(bytes(library), "x.so")
+
+
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
 def test_memory_does_not_grow_with_a_bundle(method: str) -> None:
     large = compress(

@@ -244,6 +244,12 @@ def test_members_on_top_of_each_other_are_not_inflated(tmp_path: Path) -> None:
         read_wheel(path)
 
 
+def test_compressed_tags_are_not_expanded_without_end(tmp_path: Path) -> None:
+    part = ".".join(f"t{number}" for number in range(1000))
+    [fault] = scan_wheel(wheel(tmp_path, FILES, tags=(f"{part}-{part}-{part}",))).faults
+    assert "WHEEL: its Tag lines stand for more than 10000 tags" in fault
+
+
 def test_what_is_damaged_is_told_by_member(tmp_path: Path) -> None:
     names = {"demo/colon: a.so": LIBRARY[:-100], "demo/good.so": LIBRARY}
     scan = scan_wheel(wheel(tmp_path, names, tags=("py3-none-win32",)))

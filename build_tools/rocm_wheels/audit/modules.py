@@ -72,6 +72,8 @@ def _tree(wheel: Subject, member: str) -> ast.Module:
         raise DataError(f"does not compile: line {wrong.lineno}: {wrong.msg}") from wrong
     except ValueError as wrong:  # null bytes, or no valid encoding
         raise DataError(f"does not compile: {wrong}") from wrong
+    except (MemoryError, RecursionError) as wrong:  # how the parser says so
+        raise DataError("does not compile: nested too deeply") from wrong
 
 
 def _constants(tree: ast.Module) -> dict[str, object]:
@@ -91,7 +93,7 @@ def _literal(node: ast.expr | None) -> object:
         return None
     try:
         value: object = ast.literal_eval(node)
-    except ValueError:  # not a literal: nothing that we can hold against an expectation
+    except (ValueError, TypeError):  # not a literal: nothing that we can hold against an expectation
         return None
     return value
 

@@ -57,10 +57,9 @@ def command(  # noqa: PLR0917 - click passes them by name
         raise UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
     targets = parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
     place = _place(python)
-    reports = []
-    for wheel in wheels:
-        expected = _expectation(wheel, project, targets, rocm_version)
-        reports.append(_verify(wheel, expected, place, quiet=as_json))
+    # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
+    expected = [_expectation(wheel, project, targets, rocm_version) for wheel in wheels]
+    reports = [_verify(*pair, place, quiet=as_json) for pair in zip(wheels, expected, strict=True)]
     if as_json:
         click.echo(json.dumps(reports, indent=1))
     failed = sum(not report["passed"] for report in reports)

@@ -226,6 +226,7 @@ def _is_object(place: str, head: bytes) -> bool:
 
 def _read_sections(span: Span, sections: list[Section]) -> Iterator[CodeObject]:
     moved = any(section.name in kpack.REFERENCES for section in sections)
+    taken = 0
     for section in sections:
         if moved and section.name in _SECTIONS:
             continue  # what is left of it is never loaded, and may be cut anywhere
@@ -238,6 +239,9 @@ def _read_sections(span: Span, sections: list[Section]) -> Iterator[CodeObject]:
         if not wanted or not section.size:
             continue
         content = span.within(section.offset, section.size, f"section {section.name}")
+        taken += section.size
+        if taken > len(span):  # the same bytes again and again: a small file, hours of work
+            raise content.fault("lies on top of other sections")
         if section.name in _SECTIONS:
             yield from _read_bundles(content, section.name)
         else:

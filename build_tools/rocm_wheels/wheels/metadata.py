@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from email.errors import MessageError
 from email.parser import BytesParser
 from email.policy import compat32
+from math import prod
 
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
@@ -19,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
 
+_MOST_TAGS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -79,6 +81,8 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     if pure not in ("true", "false"):
         raise DataError(f"{name}: Root-Is-Purelib is {pure!r}, not true or false")
     lines = [str(line).strip() for line in message.get_all("Tag", [])]
+    if sum(map(_stands_for, lines)) > _MOST_TAGS:
+        raise DataError(f"{name}: its Tag lines stand for more than {_MOST_TAGS} tags")
     try:
         tags = frozenset(tag for line in lines for tag in parse_tag(line))
     except ValueError as cause:
@@ -86,3 +90,8 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     if not tags:
         raise DataError(f"{name}: no Tag")
     return WheelFormat(version, str(message.get("Generator", "")).strip(), pure == "true", tags)
+
+
+def _stands_for(tag: str) -> int:
+    """Return how many tags a compressed one (``py2.py3-none-any``) is expanded to."""
+    return prod(part.count(".") + 1 for part in tag.split("-"))
