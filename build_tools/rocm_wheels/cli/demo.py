@@ -23,7 +23,11 @@ TARGETS = ("gfx942", "gfx1100")
 
 PACKAGES = "build_tools/build_python_packages.py"
 TORCH = "repos/pytorch_torch_repo.py"
+TRITON = "repos/pytorch_triton_repo.py"
 AUDIO = "repos/pytorch_audio_repo.py"
+VISION = "repos/pytorch_vision_repo.py"
+APEX = "repos/pytorch_apex_repo.py"
+PINNED = (AUDIO, VISION, APEX)  # related_commits of torch names their repositories, and their commits
 BUILD = "build_tools/build_prod_wheels.py"
 
 
@@ -46,7 +50,10 @@ def commands() -> Mapping[str, click.Command]:
     return {
         PACKAGES: python_packages.command,
         TORCH: repo.door("pytorch"),
+        TRITON: repo.door("triton", "release"),
         AUDIO: repo.door("pytorch_audio"),
+        VISION: repo.door("pytorch_vision"),
+        APEX: repo.door("apex"),
         BUILD: build.production,
     }
 
@@ -98,7 +105,8 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
             ("--artifact-dir", str(folder / "rocm-artifacts"), "--dest-dir", str(folder / "rocm-packages")),
         ),
         Call(TORCH, ("checkout", "--repo", sources, "--gitrepo-origin", urls["pytorch"])),
-        Call(AUDIO, ("checkout", "--repo", sources, "--require-related-commit")),
+        Call(TRITON, ("checkout", "--repo", sources, "--gitrepo-origin", urls["triton"])),
+        *(Call(door, ("checkout", "--repo", sources, "--require-related-commit")) for door in PINNED),
         Call(
             BUILD,
             (
