@@ -8,7 +8,6 @@ the dependencies, else the clone's ``.venv``; without either, one line says what
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,10 +27,8 @@ def enter(target: str, *arguments: str) -> NoReturn:
     With ``arguments`` the attribute is a function that makes the command from them.
     """
     if sys.version_info < (3, 10):  # noqa: UP036 - a door is started by any Python
-        sys.exit(
-            f"error: Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})"
-        )
-    if find_spec("click") is None or find_spec("pydantic_core") is None:
+        _leave(f"error: Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})")
+    if not _installed_here():
         _use_clone_environment()
     if str(BUILD_TOOLS) not in sys.path:
         sys.path.insert(0, str(BUILD_TOOLS))
@@ -42,11 +39,22 @@ def enter(target: str, *arguments: str) -> NoReturn:
     sys.exit(run_command(command(*arguments) if arguments else command))
 
 
+def _leave(message: str) -> NoReturn:
+    sys.stderr.write(message + "\n")
+    sys.exit(2)
+
+
+def _installed_here() -> bool:
+    """Tell whether rocm-wheels, and so all it needs, is installed for the running interpreter."""
+    places = [Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
+    return any(found for place in places for found in place.glob("rocm_wheels-*.dist-info"))
+
+
 def _use_clone_environment() -> NoReturn:
     python = venv_python(CLONE / ".venv")
     if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
         setup = f"python3 {BUILD_TOOLS / 'quickstart.py'} setup"
-        sys.exit(f"error: {sys.executable} lacks what rocm-wheels needs; run `{setup}` once, then this again")
+        _leave(f"error: {sys.executable} lacks what rocm-wheels needs; run `{setup}` once, then this again")
     argv = [str(python), *sys.argv]
     if _WINDOWS:
         import subprocess

@@ -50,6 +50,11 @@ def is_terminal() -> bool:
     return _screen.terminal
 
 
+def is_github() -> bool:
+    """Tell whether lines go to a GitHub job's log, where groups fold."""
+    return _screen.github
+
+
 def paint(text: str, *styles: str) -> str:
     """Colour ``text`` (bold, green, yellow, red, dim) where colour is wanted."""
     if not _screen.colour:
@@ -110,10 +115,11 @@ def _erase() -> None:
 
 def _draw() -> None:
     if _screen.live and _screen.terminal:
-        import shutil
+        import os
 
         stream = _screen.stream or sys.stderr
-        stream.write(_screen.live[: shutil.get_terminal_size().columns - 1])
+        width = os.get_terminal_size(stream.fileno()).columns  # of this stream: stdout may be a file
+        stream.write(_screen.live[: max(width - 1, 0)])
         stream.flush()
 
 

@@ -207,8 +207,10 @@ class _Watchdog:
         end_tree(self._child)
 
     def cancel(self) -> None:
+        """Call it off, or wait until it has ended the last process."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer.join()
 
 
 def _start(

@@ -18,7 +18,7 @@ from rocm_wheels.workspace import Workspace, copy_whole, write_json
 def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
     """Raise UsageError when the output has a wheel of ``distribution`` that we did not put there."""
     ours = _ledger(workspace)
-    for wheel in _wheels_of(output, distribution, python_tag):
+    for wheel in wheels_of(output, distribution, python_tag):
         if str(wheel) not in ours:
             raise UsageError(
                 f"{wheel} is in the output folder and was not put there by this work directory",
@@ -36,14 +36,14 @@ def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: st
         if f"-{python_tag}-" in part.name:
             part.unlink()
     copy_whole(wheel, target)
-    for old in _wheels_of(output, distribution, python_tag):
+    for old in wheels_of(output, distribution, python_tag):
         if old != target and str(old) in ours:
             old.unlink()
             log.note(f"{old.name} is replaced by {target.name}")
     return target
 
 
-def _wheels_of(output: Path, distribution: str, python_tag: str) -> list[Path]:
+def wheels_of(output: Path, distribution: str, python_tag: str) -> list[Path]:
     """Return the wheels of a distribution for one interpreter, sorted."""
     found = sorted(output.glob(_pattern(distribution)))
     return [wheel for wheel in found if f"-{python_tag}-" in wheel.name]

@@ -1,4 +1,6 @@
-"""One live line a step on a terminal; plain lines with begin and end everywhere else."""
+"""How a step at work is shown: one live line on a terminal; all its output, folded, on GitHub, where
+log files are lost with the machine; in a pipe its begin, its end and a line a minute.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from rocm_wheels import log
 from rocm_wheels.pipeline.summary import human_time
 
 _REDRAW_SECONDS = 0.5
+_SIGN_OF_LIFE_SECONDS = 60.0
 
 
 class LiveStep:
@@ -27,6 +30,8 @@ class LiveStep:
     def line(self, text: str) -> None:
         """Take a line of output."""
         self.last = text.strip() or self.last
+        if log.is_github():
+            log.note(text)
 
     @property
     def seconds(self) -> float:
@@ -34,21 +39,22 @@ class LiveStep:
         return time.monotonic() - self.begin
 
     def start(self) -> None:
-        """Begin to draw, on a terminal only."""
-        if log.is_terminal():
+        """Begin to draw, or to give signs of life."""
+        if not log.is_github():
             self._thread = threading.Thread(target=self._draw, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop drawing and remove the line."""
+        """Stop that, and remove the live line."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
         log.live("")
 
     def _draw(self) -> None:
-        while not self._ended.wait(_REDRAW_SECONDS):
-            log.live(f"{self.name}  {human_time(self.seconds)}  {self.last}")
+        live = log.is_terminal()
+        while not self._ended.wait(_REDRAW_SECONDS if live else _SIGN_OF_LIFE_SECONDS):
+            (log.live if live else log.note)(f"{self.name}  {human_time(self.seconds)}  {self.last}")
 
 
 @contextmanager

@@ -79,9 +79,12 @@ def select(request: WheelsRequest) -> list[Project]:
             continue
         wanted.append(project)
     if not wanted:
-        looked = "\n".join(f"  {tree}" for tree in request.sources.values())
+        looked = "\n".join(
+            f"  {tree}" + (f" (--no-build-{option_name(name)})" if request.chosen.get(name) is False else "")
+            for name, tree in request.sources.items()
+        )
         raise UsageError(
-            f"there is nothing to build; no source tree is at\n{looked}",
+            f"there is nothing to build; looked for source trees at\n{looked}",
             tip="run repos/pytorch_torch_repo.py checkout first, or give --root-checkout-dir",
         )
     return build_order(wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ def _targets(row: Row) -> str:
 def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
     """Write the table in aligned columns, or as a block a wheel where ``width`` is too small for that.
 
-    Every value is whole in both forms: names and digests can be copied.
+    Names and digests are whole, to be copied; only a table that would fit but for them has 12
+    digits of each digest.
     """
-    grid = [HEADERS, *[cells(row) for row in rows]]
-    widths = [max(len(line[i]) for line in grid) for i in range(len(HEADERS))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in grid]
-    if width is None or max(map(len, lines)) <= width:
-        return "\n".join([lines[0], "-" * min(max(map(len, lines)), width or 1000), *lines[1:]])
+    short = [replace(row, sha256=row.sha256[:12]) for row in rows]
+    for shown in (rows, short):
+        lines = _lines(shown)
+        if width is None or max(map(len, lines)) <= width:
+            return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
     label = max(map(len, HEADERS))
     blocks = [
         "\n".join(
@@ -66,6 +67,12 @@ def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
         for row in rows
     ]
     return "\n\n".join(blocks)
+
+
+def _lines(rows: Sequence[Row]) -> list[str]:
+    grid = [HEADERS, *[cells(row) for row in rows]]
+    widths = [max(len(line[i]) for line in grid) for i in range(len(HEADERS))]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in grid]
 
 
 def markdown_table(rows: Sequence[Row]) -> str:

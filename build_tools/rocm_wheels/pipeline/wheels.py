@@ -16,6 +16,7 @@ from rocm_wheels.model.gfx import base_target, choose_targets, parse_targets
 from rocm_wheels.model.lines import line_of, newest_line
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import base_version, version_suffix
+from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.environment import find_rocm, install_rocm
 from rocm_wheels.pipeline.inputs import Setting
 from rocm_wheels.pipeline.project import Built, ProjectStep
@@ -32,7 +33,7 @@ class Summary:
     """What a run came to: a row a project, and the error that ended it, if any."""
 
     rows: tuple[Row, ...]
-    failure: RocmWheelsError | None
+    failure: RocmWheelsError | KeyboardInterrupt | None
     seconds: float
 
 
@@ -55,8 +56,10 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
             try:
                 with held(request.sources[project.name], what=f"build of {project.name}", env=env):
                     built[project.name] = ProjectStep(project, setting, dict(built)).run()
-            except RocmWheelsError as failure:
-                rows.append(Row(project.name, "failed", seconds=time.monotonic() - started))
+            except (RocmWheelsError, KeyboardInterrupt) as failure:
+                outcome = "failed" if isinstance(failure, RocmWheelsError) else "interrupted"
+                note = "an earlier wheel is still in the output" if _earlier(project, setting) else ""
+                rows.append(Row(project.name, outcome, seconds=time.monotonic() - started, note=note))
                 rows.extend(Row(later.name, "not built") for later in projects[position + 1 :])
                 return Summary(tuple(rows), failure, time.monotonic() - begin)
             rows.append(built[project.name].row(time.monotonic() - started))
@@ -85,6 +88,11 @@ def check(request: WheelsRequest, projects: Sequence[Project]) -> None:
 def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]) -> Setting:
     """Find or make the build environment, ask the SDK once, and settle what holds for all projects."""
     workspace = Workspace(request.work)
+    cache = None
+    if request.cache is not None:
+        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+        if cache.caution:
+            log.warn(cache.caution)
     if not request.install_rocm and (unused := _only_for_installing(request.sdk)):
         log.note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     ready = (install_rocm if request.install_rocm else find_rocm)(request.sdk, workspace, env)
@@ -96,11 +104,6 @@ def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[st
     chosen = choose_targets(request.targets, request.targets_variable, ready.sdk.targets)
     _check_targets(chosen.targets, ready.sdk, chosen.source)
     log.note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(chosen.targets)} (from {chosen.source})")
-    cache = None
-    if request.cache is not None:
-        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
-        if cache.caution:
-            log.warn(cache.caution)
     return Setting(
         request=request,
         workspace=workspace,
@@ -115,6 +118,11 @@ def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[st
     )
 
 
+def _earlier(project: Project, setting: Setting) -> bool:
+    """Tell whether the output has a wheel of the project: of an earlier build, if this one failed."""
+    return bool(wheels_of(setting.request.output, project.distribution, setting.ready.python_tag))
+
+
 def _only_for_installing(request: SdkRequest) -> list[str]:
     """Name the options given that say where ROCm packages would come from."""
     given = {
@@ -127,8 +135,6 @@ def _only_for_installing(request: SdkRequest) -> list[str]:
 
 def _tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
-    if request.sdk.current_env:
-        return ()  # the active environment is its owner's
     torch = request.sources["pytorch"]
     if not torch.is_dir():
         return newest_line().requirements(request.platform)
