@@ -104,7 +104,9 @@ def _describe(
         elif fault["type"] == "missing":
             said = f"{dotted} is missing"
         else:
-            said = f"{dotted}: {fault['msg']} (found {fault['input']!r})"
+            # what a whole record holds is not repeated: the place says which one it is
+            found = "" if isinstance(fault["input"], (dict, list)) else f" (found {fault['input']!r})"
+            said = f"{dotted}: {fault['msg']}{found}" if dotted else f"{fault['msg']}{found}"
         lines.append(f"{name}:{line}:{column}: {said}")
     return "\n".join(lines)
 

@@ -158,7 +158,7 @@ def test_lines_bring_tools_by_platform() -> None:
     assert not any(tool.startswith("ninja") for tool in line.requirements("windows"))
     assert "cmake>=3.27,<4" in line_of("2.7.1").requirements("linux")
     newer = line_of("2.99.0")
-    assert (newer.torch, newer.exact) == ("2.14", False)
+    assert (newer.torch, newer.exact) == ("2.15", False)
 
 
 @pytest.mark.parametrize(

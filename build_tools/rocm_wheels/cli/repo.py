@@ -34,6 +34,9 @@ def _checkout(project: str, features: Collection[str]) -> click.Command:
         *_place_options(project),
         click.Option(["--repo-hashtag"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit."),
         click.Option(["--gitrepo-origin"], metavar="URL", help="Repository to check out from."),
+        click.Option(
+            ["--line"], metavar="NAME", help="Release line (see `rocm-wheels lines`) to take both of."
+        ),
         click.Option(["--depth"], type=click.IntRange(min=1), help="Commits of history to fetch (all)."),
         click.Option(["--jobs"], type=click.IntRange(min=1), help="Submodules to fetch at a time."),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
@@ -120,6 +123,7 @@ def _platform() -> Platform:
 
 def _run_checkout(project: str, **given: Any) -> None:
     from rocm_wheels.errors import UsageError
+    from rocm_wheels.model.lines import line_named
     from rocm_wheels.model.project import load_project
     from rocm_wheels.sources.checkout import CheckoutRequest, checkout
     from rocm_wheels.sources.pins import choose_pin
@@ -139,6 +143,7 @@ def _run_checkout(project: str, **given: Any) -> None:
         ref=given["repo_hashtag"],
         torch_dir=torch_dir or _folder(given["repo"]) / _TORCH,
         release=given.get("release", False),
+        line=None if given["line"] is None else line_named(given["line"]),
         require_related_commit=given.get("require_related_commit", False),
     )
     request = CheckoutRequest(

@@ -1,20 +1,25 @@
 """Release lines: what belongs to torch 2.13 and not to torch 2.12.
 
-Owns ``data/release_lines.yaml``.
+Owns ``data/release_lines.yaml``; its records are in ``line_facts``.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from rocm_wheels.errors import DataError
+from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, load
+from rocm_wheels.records import Record, did_you_mean, load
+
+TABLE = "release_lines.yaml"
 
 
 class BuildTool(Record):
@@ -35,26 +40,34 @@ class BuildTool(Record):
         return value
 
 
-class _Toolset(Record):
+class Toolset(Record):
+    """The build tools that several lines share."""
+
     name: str
     tools: tuple[BuildTool, ...]
 
 
-class _Line(Record):
-    torch: str
-    toolset: str
+class LineTable(Record):
+    """The whole of ``data/release_lines.yaml``."""
 
-
-class _Table(Record):
-    toolsets: tuple[_Toolset, ...]
-    lines: tuple[_Line, ...] = Field(min_length=1)
+    toolsets: tuple[Toolset, ...]
+    lines: tuple[Line, ...]
 
     @model_validator(mode="after")
-    def _toolsets_exist(self) -> _Table:
-        known = {toolset.name for toolset in self.toolsets}
-        for line in self.lines:
+    def _rows_fit_together(self) -> LineTable:
+        known = [toolset.name for toolset in self.toolsets]
+        names = [line.name for line in self.lines]
+        wrong: list[InitErrorDetails] = []
+        for row, line in enumerate(self.lines):
             if line.toolset not in known:
-                raise ValueError(f"line {line.torch}: there is no toolset {line.toolset}")
+                hint = did_you_mean(line.toolset, known)
+                wrong.append(_fault(row, "toolset", f"there is no such toolset{hint}", line.toolset))
+            if line.name in names[:row]:
+                wrong.append(_fault(row, "name", "the line is given twice", line.name))
+        if wrong:
+            raise ValidationError.from_exception_data(type(self).__name__, wrong)
+        if not any(line.torch for line in self.lines):
+            raise ValueError("there must be a line with a version of torch")
         return self
 
 
@@ -70,6 +83,23 @@ class ReleaseLine(Record):
         return tuple(f"{tool.name}{tool.spec}" for tool in self.tools if platform in tool.platforms)
 
 
+def all_lines() -> tuple[Line, ...]:
+    """Return every line, in the order of the table."""
+    return _table().lines
+
+
+def line_named(name: str) -> Line:
+    """Return the line that ``--line`` names. Raises DataError, with the name that was probably meant."""
+    lines = {line.name: line for line in all_lines()}
+    if name not in lines:
+        bare = name.lower().rpartition("/")[2].removeprefix("v")  # of release/2.9, v2.9
+        raise DataError(
+            f"there is no release line {name!r}{did_you_mean(bare, lines)}",
+            tip=f"known lines: {', '.join(lines)}; for another ref of torch take --repo-hashtag",
+        )
+    return lines[name]
+
+
 def line_of(torch_version: str) -> ReleaseLine:
     """Return the line of a torch version.
 
@@ -80,26 +110,39 @@ def line_of(torch_version: str) -> ReleaseLine:
         wanted = Version(torch_version)
     except InvalidVersion:
         raise DataError(f"{torch_version!r} is not a version of torch (PEP 440)") from None
-    table = _table()
-    tools = {toolset.name: toolset.tools for toolset in table.toolsets}
+    tools = {toolset.name: toolset.tools for toolset in _table().toolsets}
     series = (wanted.major, wanted.minor)
-    known = {tuple(map(int, line.torch.split("."))): line for line in table.lines}
+    known = {_series(line.torch): line for line in all_lines() if line.torch}
     newest = max(known)
     line = known.get(newest if series > newest else series)
-    if line is None:
-        listed = ", ".join(line.torch for line in table.lines)
+    if line is None or line.torch is None:
+        listed = ", ".join(line.torch for line in known.values() if line.torch)
         raise DataError(
             f"torch {series[0]}.{series[1]} is not among the release lines ({listed})",
-            tip="add a line to build_tools/rocm_wheels/data/release_lines.yaml",
+            tip=f"add a line to build_tools/rocm_wheels/data/{TABLE}",
         )
     return ReleaseLine(torch=line.torch, tools=tools[line.toolset], exact=series <= newest)
 
 
 def newest_line() -> ReleaseLine:
     """Return the newest line: for companions that are built without a torch tree beside them."""
-    return line_of(max((line.torch for line in _table().lines), key=Version))
+    return line_of(max((line.torch for line in all_lines() if line.torch), key=_series))
+
+
+def load_lines(path: Path) -> LineTable:
+    """Read a table of lines. Raises DataError with ``file:line:column`` of every mistake."""
+    return load(path, LineTable)
 
 
 @lru_cache
-def _table() -> _Table:
-    return load(data_folder() / "release_lines.yaml", _Table)
+def _table() -> LineTable:
+    return load_lines(data_folder() / TABLE)
+
+
+def _series(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+def _fault(row: int, key: str, message: str, found: str) -> InitErrorDetails:
+    error = PydanticCustomError("release_lines", "{message}", {"message": message})
+    return InitErrorDetails(type=error, loc=("lines", row, key), input=found)

@@ -1,0 +1,174 @@
+"""The records of ``data/release_lines.yaml``: every fact says how it is known, and where it was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, field_validator, model_validator
+
+from rocm_wheels.model.project import Platform
+from rocm_wheels.records import Record
+
+Kind = Literal["read", "documented", "believed", "unknown"]
+_SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")
+_PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
+_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
+_REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
+
+
+class Fact(Record):
+    """How something is known.
+
+    ``read``: in the file that decides it. ``documented``: by those who release it.
+    ``believed``: nobody states it; ``source`` says why. ``unknown``: there is no value;
+    ``source`` says where it was looked for. The first two name a place, for others to look again.
+    """
+
+    kind: Kind
+    source: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_its_place(self) -> Fact:
+        if self.kind in {"read", "documented"} and not _PLACE.search(self.source):
+            raise ValueError(f"kind {self.kind} needs a source: path@commit, a page or PyPI METADATA")
+        return self
+
+    def _nothing_if_unknown(self, value: object) -> None:
+        if self.kind == "unknown" and value:
+            raise ValueError("what is unknown has no value: say how it is known, or leave the value out")
+
+    def _something_unless_unknown(self, name: str, value: object) -> None:
+        self._nothing_if_unknown(value)
+        if self.kind != "unknown" and not value:
+            raise ValueError(f"`{name}` is missing; what nobody states has `kind: unknown`")
+
+
+class Values(Fact):
+    """Several values, oldest first. Empty: there are none, or it is ``unknown`` whether there are."""
+
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Values:
+        self._nothing_if_unknown(self.values)
+        if len(set(self.values)) != len(self.values):
+            raise ValueError("a value is given twice")
+        return self
+
+
+class Value(Fact):
+    """One value, or none when it is ``unknown``."""
+
+    value: str | None = None
+
+    @model_validator(mode="after")
+    def _value_or_unknown(self) -> Value:
+        self._something_unless_unknown("value", self.value)
+        return self
+
+
+class Place(Fact):
+    """Where a project is checked out from, on ``platforms``.
+
+    Without ``ref`` only a pin in the torch tree says which commit.
+    """
+
+    origin: str | None = None
+    ref: str | None = None
+    platforms: tuple[Platform, ...] = ("linux", "windows")
+
+    @model_validator(mode="after")
+    def _origin_or_unknown(self) -> Place:
+        self._nothing_if_unknown(self.ref)
+        self._something_unless_unknown("origin", self.origin)
+        if self.ref is not None and not _REF.match(self.ref):
+            raise ValueError(f"{self.ref!r} is not the name of a branch or tag")
+        return self
+
+
+class Companion(Record):
+    """A project of a line; ``version`` is the series that goes with the line's torch."""
+
+    version: Value | None = None
+    checkout: Place
+
+
+class RocmVersions(Record):
+    """Versions of ROCm that a line was released with, by who released it."""
+
+    pytorch_org: Values
+    amd: Values
+
+    @field_validator("pytorch_org", "amd")
+    @classmethod
+    def _are_versions(cls, value: Values) -> Values:
+        return _every(value, _version, "a version, such as 7.2")
+
+    def all(self) -> tuple[str, ...]:
+        """Return every version that is known, oldest first."""
+        return tuple(sorted({*self.pytorch_org.values, *self.amd.values}, key=Version))
+
+
+class Line(Record):
+    """A row of the table. ``torch`` is its series (``2.13``); lines that move have none."""
+
+    name: str
+    torch: str | None = None
+    toolset: str
+    pythons: Values
+    free_threaded: Values
+    platforms: Values
+    rocm: RocmVersions
+    projects: Mapping[str, Companion]
+
+    def place(self, project: str, platform: Platform) -> Place | None:
+        """Return where a project comes from on a platform; ``None`` when that is unknown."""
+        companion = self.projects.get(project)
+        if companion is None or companion.checkout.origin is None:
+            return None
+        return companion.checkout if platform in companion.checkout.platforms else None
+
+    @field_validator("pythons", "free_threaded")
+    @classmethod
+    def _are_pythons(cls, value: Values) -> Values:
+        return _every(value, _python, "a Python, such as 3.13 or 3.14t")
+
+    @field_validator("platforms")
+    @classmethod
+    def _are_platforms(cls, value: Values) -> Values:
+        return _every(value, lambda text: (get_args(Platform).index(text),), "linux or windows")
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Line:
+        if self.torch is not None and (self.torch != self.name or not _SERIES.match(self.torch)):
+            raise ValueError("`torch` is a series such as 2.13, and the line has its name")
+        return self
+
+
+def _python(text: str) -> tuple[int, ...]:
+    if not _PYTHON.match(text):
+        raise ValueError
+    return (int(text.removesuffix("t").partition(".")[2]),)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    try:
+        return Version(text).release
+    except InvalidVersion:
+        raise ValueError from None
+
+
+def _every(value: Values, order: Callable[[str], tuple[int, ...]], what: str) -> Values:
+    """Hold every value against ``order``, which is its rank, or raises ValueError."""
+    ranks = []
+    for text in value.values:
+        try:
+            ranks.append(order(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is not {what}") from None
+    if ranks != sorted(ranks):
+        raise ValueError("the oldest comes first")
+    return value

@@ -1,0 +1,203 @@
+"""Release lines: a strict table, facts that say where they come from, and the table that README shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocm_wheels.cli.lines import command
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.line_facts import Fact
+from rocm_wheels.model.lines import TABLE, all_lines, line_named, line_of, load_lines, newest_line
+from rocm_wheels.model.names import data_folder, project_names
+from rocm_wheels.records import Record
+
+CLONE = Path(__file__).resolve().parents[2]
+SMALL = """\
+toolsets:
+  - {name: current, tools: []}
+lines:
+  - name: "2.10"
+    torch: "2.10"
+    toolset: current
+    pythons: {values: ["3.9", "3.10"], kind: read, source: PyPI METADATA torch 2.10.0}
+    free_threaded: {values: [3.13t], kind: believed, source: told}
+    platforms: {values: [linux], kind: believed, source: told}
+    rocm:
+      pytorch_org: {values: [7.1, 7.14], kind: documented, source: "https://pytorch.org"}
+      amd: {kind: unknown, source: looked nowhere}
+    projects:
+      pytorch:
+        checkout: {origin: "https://example.com/a.git", ref: release/2.10, kind: believed, source: told}
+      apex:
+        version: {value: "1.10", kind: believed, source: told}
+        checkout: {kind: unknown, source: looked nowhere}
+"""
+
+
+def facts(record: Record) -> list[Fact]:
+    found = [record] if isinstance(record, Fact) else []
+    for name in type(record).model_fields:
+        value = getattr(record, name)
+        children = value.values() if isinstance(value, dict) else [value]
+        for child in children:
+            found += facts(child) if isinstance(child, Record) else []
+    return found
+
+
+def test_the_lines_are_there_whole() -> None:
+    names = [line.name for line in all_lines()]
+    assert {"main", "nightly", *(f"2.{minor}" for minor in range(7, 16))} <= set(names)
+    for line in all_lines():
+        assert list(line.projects) and set(line.projects) == set(project_names()), line.name
+        assert line.place("pytorch", "linux") is not None, line.name
+        assert line.pythons.values, line.name
+        if line.torch is not None:
+            assert line_of(f"{line.torch}.0").torch == line.name
+    assert newest_line().torch == max((n for n in names if n[0] == "2"), key=lambda n: int(n[2:]))
+
+
+def test_scalars_are_text_and_versions_are_compared_as_versions() -> None:
+    line = line_named("2.10")
+    assert line.pythons.values == ("3.10", "3.11", "3.12", "3.13", "3.14")
+    assert line.rocm.all() == ("7.0", "7.1", "7.12", "7.13", "7.14")
+    triton = line.place("triton", "linux")
+    assert triton is not None
+    assert (triton.origin, triton.ref) == ("https://github.com/ROCm/triton.git", "release/internal/3.6.x")
+    assert line.place("triton", "windows") is None
+    assert line_named("2.15").place("apex", "linux") is None
+
+
+def test_every_fact_says_how_it_is_known() -> None:
+    every = [fact for line in all_lines() for fact in facts(line)]
+    assert len(every) > 12 * len(all_lines())
+    kinds = {fact.kind for fact in every}
+    assert kinds == {"read", "documented", "believed", "unknown"}
+    shortened = [f.source for f in every if re.search(r"@[0-9a-f]{7,39}\b", f.source)]
+    assert shortened == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2.99", "there is no release line '2.99'"),
+        ("nigthly", "there is no release line 'nigthly'; did you mean nightly?"),
+        ("release/2.9", "did you mean 2.9?"),
+        ("2.1", "there is no release line '2.1'; did you mean"),
+        ("", "there is no release line ''"),
+        ("Main", "did you mean main?"),
+    ],
+)
+def test_an_unknown_line_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(DataError) as fault:
+        line_named(name)
+    assert message in str(fault.value)
+
+
+# what is changed in a good table → place and message
+WRONG = [
+    (
+        "toolset: current",
+        "toolset: curent",
+        "6:5: lines.0.toolset: there is no such toolset; did you mean current?",
+    ),
+    ("toolset: current", "tolset: current", "6:5: lines.0.tolset is not a known key; did you mean toolset?"),
+    ('torch: "2.10"', 'torch: "2.1"', "4:5: lines.0: Value error, `torch` is a series such as 2.13"),
+    ('torch: "2.10"', "torch: nightly", "4:5: lines.0: Value error, `torch` is a series"),
+    ('    torch: "2.10"\n', "", "1:1: Value error, there must be a line with a version of torch"),
+    ('["3.9", "3.10"]', '["3.10", "3.9"]', "7:5: lines.0.pythons: Value error, the oldest comes first"),
+    ('["3.9", "3.10"]', '["3.9", "3.9"]', "7:5: lines.0.pythons: Value error, a value is given twice"),
+    ('["3.9", "3.10"]', '["3.9", "python3"]', "7:5: lines.0.pythons: Value error, 'python3' is not a Python"),
+    ("[3.13t]", "[3.13x]", "8:5: lines.0.free_threaded: Value error, '3.13x' is not a Python"),
+    ("[linux]", "[linux, macos]", "9:5: lines.0.platforms: Value error, 'macos' is not linux or windows"),
+    ("[7.1, 7.14]", "[7.14, 7.1]", "11:7: lines.0.rocm.pytorch_org: Value error, the oldest comes first"),
+    ("[7.1, 7.14]", "[rocm7]", "11:7: lines.0.rocm.pytorch_org: Value error, 'rocm7' is not a version"),
+    (
+        "amd: {kind",
+        "amd: {values: [7.2], kind",
+        "12:7: lines.0.rocm.amd: Value error, what is unknown has no value",
+    ),
+    ("      amd: {kind: unknown, source: looked nowhere}\n", "", "10:5: lines.0.rocm.amd is missing"),
+    (
+        "kind: believed, source: told}\n      apex",
+        "kind: guessed, source: told}\n      apex",
+        "15:76: lines.0.projects.pytorch",
+    ),
+    (
+        "https://pytorch.org",
+        "pytorch.org",
+        "11:7: lines.0.rocm.pytorch_org: Value error, kind documented needs a source",
+    ),
+    (
+        "PyPI METADATA torch 2.10.0",
+        '""',
+        "7:52: lines.0.pythons.source: String should have at least 1 character",
+    ),
+    (
+        "ref: release/2.10",
+        "ref: --upload-pack",
+        "15:9: lines.0.projects.pytorch.checkout: Value error, '--upload-pack'",
+    ),
+    ("ref: release/2.10", "ref: two words", "checkout: Value error, 'two words' is not the name of a branch"),
+    ('origin: "https://example.com/a.git", ', "", "checkout: Value error, `origin` is missing"),
+    ('value: "1.10", ', "", "17:9: lines.0.projects.apex.version: Value error, `value` is missing"),
+    (
+        "checkout: {kind: unknown",
+        "checkout: {origin: x, kind: unknown",
+        "18:9: lines.0.projects.apex.checkout: Value",
+    ),
+    ("  - name:", '  - name: "2.10"\n    name:', "5:5: name is given twice"),
+    ("kind: read", "kind: read, kind: read", "7:52: kind is given twice"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_a_wrong_table_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "lines.yaml"
+    path.write_text(SMALL)
+    assert load_lines(path).lines[0].name == "2.10"
+    assert SMALL.count(old) >= 1
+    path.write_text(SMALL.replace(old, new, 1))
+    with pytest.raises(DataError) as fault:
+        load_lines(path)
+    first = str(fault.value).splitlines()[0]
+    assert first.startswith(f"{path}:")
+    assert message in str(fault.value)
+    assert all(len(row) < 300 for row in str(fault.value).splitlines())
+
+
+def test_a_line_given_twice_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "lines.yaml"
+    path.write_text(SMALL + SMALL.partition("lines:\n")[2])
+    with pytest.raises(DataError, match=r"19:5: lines\.1\.name: the line is given twice") as fault:
+        load_lines(path)
+    assert "2.10" in str(fault.value)
+
+
+def test_readme_shows_what_the_command_prints() -> None:
+    printed = CliRunner().invoke(command, ["--markdown"])
+    assert printed.exit_code == 0
+    page = (CLONE / "README.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- `rocm-wheels lines --markdown`: a test compares it -->\n")
+    assert rest.partition("<!-- end -->")[0] == printed.stdout
+
+
+def test_the_command_says_everything_of_a_line() -> None:
+    text = CliRunner().invoke(command, ["2.14"]).stdout
+    assert "https://github.com/ROCm/audio.git release/2.11.0.3" in text
+    assert "read: related_commits of AMD's release/2.14" in text
+    assert "unknown" in CliRunner().invoke(command, ["2.15"]).stdout
+    data = json.loads(CliRunner().invoke(command, ["--json"]).stdout)
+    assert [line["name"] for line in data["lines"]] == [line.name for line in all_lines()]
+    one = json.loads(CliRunner().invoke(command, ["2.9", "--json"]).stdout)["lines"][0]
+    assert one["pythons"]["values"][0] == "3.10"
+    assert one["projects"]["apex"]["checkout"]["ref"] == "release/1.9.0"
+    assert CliRunner().invoke(command, ["--json", "--markdown"]).exit_code == 2
+
+
+def test_the_shipped_table_is_the_one_that_is_read() -> None:
+    assert load_lines(data_folder() / TABLE).lines == all_lines()
