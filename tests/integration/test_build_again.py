@@ -42,9 +42,16 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_VERSION", "PYTHONPATH", "SOURCE_DATE_EPOCH"])
-def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo, name: str, tmp_path: Path) -> None:
-    value = str(tmp_path) if name == "PYTHONPATH" else "1700000000"
+def test_other_packages_do_not_reach_the_build_environment(demo: Demo, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('a torch of somebody else')")
+    ended = demo.build(*ONLY_AUDIO, "--clean", PYTHONPATH=str(tmp_path))
+    assert ended.code == 0, ended.err
+    assert "PYTHONPATH: not for the build environment" in ended.err
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_VERSION", "SOURCE_DATE_EPOCH"])
+def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo, name: str) -> None:
+    value = "1700000000"
     assert demo.build(*ONLY_AUDIO).code == 0
     assert f"{name} changed" in demo.build(*ONLY_AUDIO, **{name: value}).err
     assert "nothing to do" in demo.build(*ONLY_AUDIO, **{name: value}).err

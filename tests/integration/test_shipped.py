@@ -56,4 +56,4 @@ def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "rocm_wheels", "build", "--output-dir", "dist"]
     ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert f"no source tree is at\n  {tmp_path / 'apex'}" in ended.stderr, ended.stderr
+    assert f"looked for source trees at\n  {tmp_path / 'apex'}" in ended.stderr, ended.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -64,10 +63,6 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         log.live("")
         log.error(explain(known))
         return known.exit_code
-    except BrokenPipeError:
-        # the reader of our output left (`| head`); nothing more to say to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as failure:
         if failure.errno not in _DISK_TIPS:
             raise

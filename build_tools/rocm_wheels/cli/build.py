@@ -14,7 +14,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.errors import UsageError, explain
-from rocm_wheels.model.names import option_name, project_names
+from rocm_wheels.model.names import RELEASE_TYPES, option_name, project_names
 from rocm_wheels.workspace import home, in_clone
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline.wheels import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
-RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -117,11 +116,11 @@ def install_rocm(**options: Any) -> None:
     finds it there. An unpinned version is resolved anew each time.
     """
     from rocm_wheels.pipeline.environment import install_rocm as install
-    from rocm_wheels.workspace import Workspace, exclusive
+    from rocm_wheels.workspace import WAIT, Workspace, exclusive
 
     env = environment()
     _, work = _folders(options)
-    with exclusive(work, what="install-rocm"):
+    with exclusive(work, what="install-rocm", tip=f"{WAIT}, or give this run another --work-dir"):
         ready = install(_sdk_request(options, env), Workspace(work), env, renew=True)
     click.echo(f"python   {ready.environment.python}")
     click.echo(f"version  {ready.sdk.version}")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from rocm_wheels.workspace import home
 
+RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
+
 
 def recipes_folder() -> Path:
     """Return the folder of the recipes."""

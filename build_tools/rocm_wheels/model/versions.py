@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, SdkError, SourceError, UsageError
+from rocm_wheels.model.names import RELEASE_TYPES
 from rocm_wheels.model.project import Project
 
-ReleaseType = Literal["ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease"]
-RELEASE_TYPES: tuple[str, ...] = get_args(ReleaseType)
 _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8
 

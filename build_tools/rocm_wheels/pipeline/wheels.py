@@ -47,6 +47,8 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     projects = select(request)
     check(request, projects)
     env = outside_repositories(env)
+    if not request.sdk.current_env:
+        env = _isolated(env)
     with exclusive(request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         setting = prepare(request, projects, env)
         rows: list[Row] = []
@@ -64,6 +66,14 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
                 return Summary(tuple(rows), failure, time.monotonic() - begin)
             rows.append(built[project.name].row(time.monotonic() - started))
     return Summary(tuple(rows), None, time.monotonic() - begin)
+
+
+def _isolated(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment without what would put other packages before those of a build environment."""
+    strangers = [name for name in ("PYTHONPATH", "PYTHONHOME") if env.get(name)]
+    if strangers:
+        log.note(f"{' and '.join(strangers)}: not for the build environment (--current-env takes them)")
+    return {name: value for name, value in env.items() if name not in strangers}
 
 
 def check(request: WheelsRequest, projects: Sequence[Project]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +49,17 @@ def ask(python: Path, env: Mapping[str, str]) -> RocmSdk:
             f"`{_line(python, 'version')}` said {version}, but rocm {installed['rocm']} is installed",
             tip="another rocm_sdk is in front of it on the path of this Python; check PYTHONPATH",
         )
+    root = _folder(python, env, "--root")  # alone: the first such question unpacks the development tree
+    with ThreadPoolExecutor() as pool:
+        cmake = pool.submit(_folder, python, env, "--cmake")
+        programs = pool.submit(_folder, python, env, "--bin")
+        targets = pool.submit(_targets, python, env)
     return RocmSdk(
         version=version,
-        root=_folder(python, env, "--root"),
-        cmake=_folder(python, env, "--cmake"),
-        bin=_folder(python, env, "--bin"),
-        targets=_targets(python, env),
+        root=root,
+        cmake=cmake.result(),
+        bin=programs.result(),
+        targets=targets.result(),
         installed=installed,
     )
 
