@@ -123,7 +123,7 @@ def run(
     if expired.fired:
         raise error(f"{name} was stopped after {timeout:.0f} s without an end", tip=tip)
     if child.returncode and check is not None:
-        raise check(_failure(name, child.returncode, tail), tip=tip)
+        raise check(_failure(name, child.returncode, tail), tip=_tip(tail, tip))
     return Finished(child.returncode, time.monotonic() - begin)
 
 
@@ -159,7 +159,7 @@ def capture(
         groups.ended(child.pid)
     if child.returncode:
         said = hide_credentials((err or out).decode("utf-8", "replace")).splitlines()
-        raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=tip)
+        raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=_tip(said, tip))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
@@ -237,6 +237,12 @@ def _start(
         raise error(f"{name} could not be started") from cause
     groups.started(child.pid)
     return child
+
+
+def _tip(said: Sequence[str], tip: str | None) -> str | None:
+    """Return what to do about a full disk, whatever else a program was doing; else ``tip``."""
+    full = any("no space left on device" in line.lower() for line in said)
+    return "free some space, then run the same command again" if full else tip
 
 
 def _failure(name: str, code: int, tail: Sequence[str]) -> str:

@@ -74,6 +74,15 @@ def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
     assert alive(int(pid_file.read_text())) == []
 
 
+@pytest.mark.parametrize("start", [run, capture], ids=["run", "capture"])
+def test_a_full_disk_is_told_apart(start: object) -> None:
+    assert callable(start)
+    words = ["sh", "-c", "echo 'fatal: write error: No space left on device' >&2; exit 128"]
+    with pytest.raises(BuildError) as caught:
+        start(words, env={"PATH": os.environ["PATH"]}, tip="wait for the network")
+    assert caught.value.tip == "free some space, then run the same command again"
+
+
 def test_a_value_is_stdout_alone() -> None:
     env = {"PATH": os.environ["PATH"]}
     assert capture(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"

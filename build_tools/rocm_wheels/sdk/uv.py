@@ -141,6 +141,12 @@ def _uv(
 def _tip(said: str) -> str | None:
     """Tell from the installer's words what to do about a failure."""
     low = said.lower()
+    if "no space left" in low or "quota exceeded" in low:
+        return "free some space and run the same command again; the cache of uv may be on another disk"
+    if "certificate" in low or "unknownissuer" in low:
+        return (
+            "uv does not know who signed the index: set SSL_CERT_FILE, or UV_SYSTEM_CERTS=1 for the system's"
+        )
     if "externally managed" in low:
         return "this Python belongs to the system; use a virtual environment, or leave --current-env out"
     if "no solution found" in low or "not found in the package registry" in low:
