@@ -215,10 +215,10 @@ def test_names_that_are_not_utf_8_are_no_obstacle(make: Make, source: Path) -> N
     for name in (b"/mine\xff.txt", b"/mine\xff.so"):  # untracked, ignored
         Path(os.fsdecode(folder + name)).write_text("the user's own")
     setup = source / "setup.py"
-    setup.write_text(setup.read_text() + 'open(b"left\\xff", "w").close()\n')
+    setup.write_text(setup.read_text() + 'open(b"left\\xff.hip", "w").close()\n')
     make(("gfx942",))
     assert make(("gfx1100",)).tree.startswith("new; ")
-    assert b"/left\xff\n" in (source / ".git/info/exclude").read_bytes()
+    assert b"/left\xff.hip\n" in (source / ".git/info/exclude").read_bytes()
     assert Path(os.fsdecode(folder + b"/mine\xff.so")).read_text() == "the user's own"
 
 
@@ -418,6 +418,7 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
     (source / "src" / "hip [1]").mkdir()
     (source / "src" / "hip [1]" / "k.hip").write_text("translated")
     (source / "src" / "a_hip.c").write_text("translated")
+    (source / "src" / "new.py").write_text("the user's own, written while it was built")
     log.write_text("the end\n")
     if killed:
         late = time.time() + 100
@@ -426,7 +427,7 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
         blocks.append(leftovers_excluded(source, marker, log, base))
         blocks[1].__enter__()
     blocks[-1].__exit__(None, None, None)
-    seen = ["?? later.txt"] * killed + ["?? mine.txt", "?? translated/before.hip"]
+    seen = ["?? later.txt"] * killed + ["?? mine.txt", "?? src/new.py", "?? translated/before.hip"]
     assert status(source, "-uall").splitlines() == seen
     assert not marker.exists()
 

@@ -14,13 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.log import note
+from rocm_wheels.log import note, warn
 from rocm_wheels.process import capture
 from rocm_wheels.workspace import write_json, write_whole
 
 _UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard")
 _STAY = ("__pycache__", "dist")
 _SPECIAL = re.compile(r"([\\*?\[ ])")  # characters that mean something in a pattern of git
+# What builds make: hipify's translations, setuptools' metadata, binaries. Anything else that appears may
+# be a file that its user has just written, and must not leave git's sight.
+_MADE = re.compile(
+    r"(?:.*/)?(?:hip/.*|[^/]+_hip\.\w+|[^/]+\.(?:hip|cuh?\.hip|so|pyd|dll|dylib|o|obj|a|lib|pyc|ninja|stamp)"
+    r"|[^/]+\.egg-info/?.*|_?version\.py|build/.*|dist/.*)"
+)
 _LATE_SECONDS = 5.0  # a killed build's last file may be younger than its last line of log
 
 
@@ -85,7 +91,7 @@ def leftovers_excluded(source: Path, marker: Path, log: Path, env: Mapping[str, 
     try:
         yield
     finally:
-        _say(source, exclude(source, new_files(source, before, env), env))
+        _settle(source, new_files(source, before, env), env)
         marker.unlink(missing_ok=True)
 
 
@@ -98,15 +104,31 @@ def _settle_killed(marker: Path, env: Mapping[str, str]) -> None:
     if source.is_dir() and log.is_file():
         end = log.stat().st_mtime + _LATE_SECONDS
         since = new_files(source, frozenset(past["before"]), env)
-        ours = [name for name in since if (source / name).lstat().st_mtime <= end]
-        _say(source, exclude(source, ours, env))
+        _settle(source, [name for name in since if (source / name).lstat().st_mtime <= end], env)
     marker.unlink()
 
 
-def _say(source: Path, patterns: tuple[str, ...]) -> None:
+def _settle(source: Path, names: Iterable[str], env: Mapping[str, str]) -> None:
+    """Exclude what a build makes; name what else has appeared, which counts as a change of the tree."""
+    made = {name: _is_made(source, name) for name in sorted(names)}
+    patterns = exclude(source, [name for name, is_made in made.items() if is_made], env)
+    if others := [name for name, is_made in made.items() if not is_made]:
+        shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        warn(
+            f"appeared in {source} while it was built, and count as changes of it: {shown} "
+            "(if the build makes them, they belong into its .gitignore)"
+        )
     if patterns:
         shown = ", ".join(patterns[:3]) + (", …" if len(patterns) > 3 else "")
         note(f"the build left files in {source}; git is told not to see them (info/exclude): {shown}")
+
+
+def _is_made(source: Path, name: str) -> bool:
+    """Tell by its name whether a build makes a file; a folder when it makes every file in it."""
+    if not name.endswith("/"):
+        return _MADE.fullmatch(name) is not None
+    files = [path.relative_to(source).as_posix() for path in (source / name).rglob("*") if not path.is_dir()]
+    return all(_MADE.fullmatch(file) for file in files)
 
 
 def _ask(source: Path, env: Mapping[str, str], *question: str) -> str:
