@@ -1,4 +1,4 @@
-"""Checkout and build of the miniature torch and torchaudio: ROCm/TheRock's scripts beside ours, in one run.
+"""Checkout and build of five miniature projects: ROCm/TheRock's scripts beside ours, in one run.
 
 Run by hand: ``python tests/bench/bench_against_peer.py PEER``, where PEER is ``external-builds/pytorch`` of
 a ROCm/TheRock checkout. Both get the same repositories, the same ROCm packages and a warm package
@@ -35,13 +35,15 @@ def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
 
 
 def peers(peer: Path, python: Path, folder: Path, urls: dict[str, str]) -> list[list[str]]:
-    torch, audio = folder / "peer" / "pytorch", folder / "peer" / "pytorch_audio"
-    checkout = ["checkout", "--no-commit-hipify"]
+    torch, checkout = folder / "peer" / "pytorch", ["checkout", "--no-commit-hipify"]
+    names = {"triton": "triton", "audio": "pytorch_audio", "vision": "pytorch_vision", "apex": "apex"}
     return [
         [str(python), str(peer / "pytorch_torch_repo.py"), *checkout, "--checkout-dir", str(torch),
          "--gitrepo-origin", urls["pytorch"]],
-        [str(python), str(peer / "pytorch_audio_repo.py"), *checkout, "--checkout-dir", str(audio),
-         "--torch-dir", str(torch)],
+        *([str(python), str(peer / f"pytorch_{name}_repo.py"), *checkout, "--torch-dir", str(torch),
+           "--checkout-dir", str(folder / "peer" / place),
+           *(["--gitrepo-origin", urls["triton"]] if name == "triton" else [])]
+          for name, place in names.items()),
         [str(python), str(peer / "build_prod_wheels.py"), "build", "--install-rocm",
          "--find-links", str(folder / "rocm-packages" / "dist"), "--rocm-sdk-version", f"=={ROCM_VERSION}",
          "--rocm-extras", ",".join(f"device-{t}" for t in TARGETS), "--pytorch-rocm-arch", ",".join(TARGETS),
@@ -82,7 +84,7 @@ def main() -> None:
             words = ["--no-commit-hipify"] if side == "ours" else []
             where = ["--checkout-dir", str(source)]
             edited = run([*door, "hipify", *where, *words], its_env) + run(commands[-1], its_env)
-            times[side] = [sum(first[:2]), first[2], again, edited]
+            times[side] = [sum(first[:-1]), first[-1], again, edited]
         for row, what in enumerate(
             ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")
         ):
