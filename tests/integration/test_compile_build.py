@@ -190,6 +190,35 @@ def test_what_one_configuration_left_does_not_get_into_anothers_wheel(make: Make
         assert "small/leftover.so" in archive.namelist()
 
 
+@pytest.mark.parametrize("moves", [1, 2])
+def test_a_return_from_parking_that_is_cut_leaves_nothing_behind(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Killed while a parked tree came back: what came is not taken for files of a third one."""
+    make(("gfx942",))
+    for name in ("one.so", "two.so"):
+        (source / "small" / name).write_text("of gfx942")
+    make(("gfx1100",))
+    rename, done = Path.rename, []
+
+    def cut(self: Path, target: Path) -> Path:
+        if source in Path(target).parents and len(done) == moves:
+            raise KeyboardInterrupt
+        done.extend([target] if source in Path(target).parents else [])
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(KeyboardInterrupt):
+        make(("gfx942",))
+    monkeypatch.undo()
+    assert len(done) == moves and all(Path(path).exists() for path in done)
+    third = make(("gfx906",))
+    with zipfile.ZipFile(third.path) as archive:
+        assert {"small/one.so", "small/two.so"}.isdisjoint(archive.namelist())
+    assert make(("gfx942",)).tree == "taken back from parking"
+    assert (source / "small" / "one.so").exists() and (source / "small" / "two.so").exists()
+
+
 def test_a_file_deleted_from_the_sources_leaves_the_wheel(make: Make, source: Path) -> None:
     (source / "small/extra.py").write_text("")
     with zipfile.ZipFile(make().path) as archive:

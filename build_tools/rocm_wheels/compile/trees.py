@@ -33,6 +33,7 @@ from rocm_wheels.errors import BuildError
 from rocm_wheels.workspace import write_json
 
 KEY_FILE = ".rocm-wheels-tree"
+_RETURNING = "returning.json"  # in a parked tree: the moves that bring it back
 _BINARIES = (".so", ".pyd", ".dll", ".dylib")
 # Variables that a first configure writes down for good, or that change what is compiled. The names of
 # torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
@@ -138,6 +139,7 @@ def enter_tree(
     not make, and when ``parking`` lies on another file system than the source.
     """
     trees = _Trees(request, parking / request.project.name, env)
+    trees.park_half_returned()
     said = trees.remove_foreign(clean)
     state = _State.read(trees.main)
     before: frozenset[str] | None = None
@@ -217,9 +219,20 @@ class _Trees:
         moves = [(generated / name, self._source / name) for name in names]
         folders = [place / "trees" / self._relative(folder) for folder in reversed(self._folders)]
         moves += [(f, self._source / f.relative_to(place / "trees")) for f in folders if f.is_dir()]
+        journal = [[str(parked), str(home)] for parked, home in moves]
+        write_json(place / _RETURNING, journal)  # killed in between, the next run parks it whole again
         self._move(moves)
         shutil.rmtree(place)
         return True
+
+    def park_half_returned(self) -> None:
+        """Finish, backwards, a return that a kill cut: half a tree must not pass for another's files."""
+        for journal in sorted(self._parked.glob(f"*/{_RETURNING}")):
+            for parked, home in reversed(json.loads(journal.read_text(encoding="utf-8"))):
+                if Path(home).exists() and not Path(parked).exists():
+                    Path(parked).parent.mkdir(parents=True, exist_ok=True)
+                    Path(home).rename(parked)
+            journal.unlink()
 
     def discard(self, state: _State) -> None:
         """Delete our own build folders but for a key file that says so: after a kill the next run goes on."""
