@@ -1,4 +1,4 @@
-"""Doors of the source trees: `checkout` and `hipify` for one recipe."""
+"""Doors of the source trees: `checkout`, `hipify`, and those of patches, for one recipe."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels.cli import patches
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.model.names import recipes_folder
 
@@ -23,9 +24,11 @@ def door(project: str, *features: str) -> click.Group:
 
     ``features``: ``release`` for a recipe that names release branches.
     """
-    group = click.Group(name=project, help=f"Sources of {project}: check out and hipify.")
+    group = click.Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
     group.add_command(_checkout(project, features))
     group.add_command(_hipify(project))
+    for command in patches.commands(project, _place_options(project), _directory):
+        group.add_command(command)
     return group
 
 
@@ -42,6 +45,7 @@ def _checkout(project: str, features: Collection[str]) -> click.Command:
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         _commit_option(),
+        *patches.checkout_options(),
     ]
     if project != _TORCH:
         options += [
@@ -156,6 +160,7 @@ def _run_checkout(project: str, **given: Any) -> None:
         hipify=platform in recipe.hipify.platforms if given["hipify"] is None else given["hipify"],
         commit_hipify=given["commit_hipify"],
         local_origin=local,
+        patches=patches.chosen(project, pin.ref, given),
     )
     checkout(request, env=environment(), python=Path(sys.executable))
 

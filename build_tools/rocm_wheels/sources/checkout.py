@@ -15,12 +15,15 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources import build_env, protect, remote
+from rocm_wheels.sources import build_env, protect, remote, undo
+from rocm_wheels.sources.apply_patches import check_request, refuse_early, stage
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
+from rocm_wheels.sources.patch_mail import PatchRefused
+from rocm_wheels.sources.patches import PatchSet
 from rocm_wheels.sources.pins import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
@@ -45,11 +48,21 @@ class CheckoutRequest:
     hipify: bool = True
     commit_hipify: bool = True
     local_origin: bool = False
+    patches: PatchSet | None = None
 
     @property
     def hipify_way(self) -> str:
         """How the tree is left: ``no``, ``committed`` or ``uncommitted``, as in the state."""
         return "no" if not self.hipify else "committed" if self.commit_hipify else "uncommitted"
+
+    @property
+    def patched_with(self) -> str:
+        """The digest of the patch set, as in the state."""
+        return self.patches.digest if self.patches is not None else ""
+
+
+# without one of these git sees no repository: `git init` was killed
+_REPOSITORY = frozenset({"HEAD", "objects", "refs"})
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,9 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     request = replace(request, directory=directory)
     pin = request.pin
     remote.check_ref(pin.ref)
+    check_request(
+        request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
+    )
     fresh = _is_fresh(directory)
     place = directory / ".git" if fresh else git_directory(Git(directory, env))
     env = {**env, MARK: str(place)}
@@ -119,7 +135,7 @@ def _is_fresh(directory: Path) -> bool:
             if (directory / ".git").is_dir()
             else set()
         )
-        return not names or ("HEAD" not in inner and OWN_FOLDER in inner)
+        return not names or (OWN_FOLDER in inner and not inner >= _REPOSITORY)
     if ".git" not in names:
         raise SourceError(
             f"{directory} is not empty and not a git checkout",
@@ -134,6 +150,8 @@ def _is_as_wanted(
     if state.operation is not None or (state.upstream, state.origin) != (commit, request.pin.origin):
         return False
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
+        return False
+    if state.patches != request.patched_with:
         return False
     if not build_env.is_settled(request.project, request.directory, place, wanted=request.hipify):
         return False
@@ -161,7 +179,7 @@ def _prepare(
 ) -> str:
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
-    fresh = not (place / "HEAD").exists()
+    fresh = not all((place / name).exists() for name in _REPOSITORY)
     if fresh or (state is not None and state.operation is not None):
         blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
         write_state(place, state or blank)
@@ -206,25 +224,38 @@ def _bring(
     env: Mapping[str, str],
     python: Path,
 ) -> str:
-    """Bring the tree to ``commit`` and hipify it; return HEAD."""
+    """Bring the tree to ``commit``, patch and hipify it; return HEAD."""
     git = without_private_filters(Git(request.directory, env))
+    refuse_early(git, commit, request.patches)
     if state is not None and state.operation is not None:
         rescue_all(git, state, commit)
     else:
-        protect.refuse_own_work(git, state, commit)
+        protect.refuse_own_work(git, state)
     ours = written_by_us(git, state)
     protect.refuse_in_the_way(git, commit, ours)
+    protect.keep_commits(git, state, commit)
+    way_back = undo.remember(git, state, ours) if request.patched_with else None
     before = {**list_all(git, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
     save_times(place / OWN_FOLDER / TIMES, before)
-    new = State(request.pin.origin, request.pin.ref, commit, submodules=request.submodules)
+    new = State(
+        request.pin.origin,
+        request.pin.ref,
+        commit,
+        submodules=request.submodules,
+        patches=request.patched_with,
+        patch_set=request.patches.folder.name if request.patches is not None else "",
+    )
     under_way = replace(state or new, operation="checkout")
     write_state(place, under_way)
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     write_files(allowed, place, commit, ours, request)
     new = replace(new, left=tag_all(git))
     write_state(place, replace(new, operation="checkout"))
-    if request.hipify:
-        new = translate(git, request.project, new, commit=request.commit_hipify, python=python)[0]
+    try:
+        new = _make_ours(request, git, place, new, python)
+    except PatchRefused:
+        undo.put_back(git, place, way_back, request.project, before)
+        raise
     if before:
         restore_times(git, before, list_all(git, request.project, new))
     build_env.settle(git, place, request.project, wanted=request.hipify)
@@ -232,3 +263,16 @@ def _bring(
     write_state(place, settled(git, new))
     (place / OWN_FOLDER / TIMES).unlink()
     return head_and_place(git)[0]
+
+
+def _make_ours(request: CheckoutRequest, git: Git, place: Path, state: State, python: Path) -> State:
+    """Apply base patches, hipify, apply hipified patches; return the state of what lies there then."""
+    patches = request.patches
+    if patches is not None:
+        state = stage(git, place, state, patches.base, "base")
+    if request.hipify:
+        state = translate(git, request.project, state, commit=request.commit_hipify, python=python)[0]
+        write_state(place, replace(state, operation="checkout"))
+        if patches is not None:
+            state = stage(git, place, state, patches.hipified, "hipified")
+    return state

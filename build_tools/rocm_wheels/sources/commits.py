@@ -122,11 +122,14 @@ def tag_hipify(git: Git, before: str, after: str) -> None:
 
 
 def foreign_commits(git: Git, *known: str) -> list[str]:
-    """List the commits (id and subject) of HEAD that neither upstream nor we made; newest first."""
+    """List the commits (id and subject) of HEAD that neither upstream nor we made; newest first.
+
+    Our committer marks ours, patches' too; a commit that somebody amends gets a committer of theirs.
+    """
     form = "--format=%ce%x09%h%x09%s"
     found = []
     for line in git.fields("log", "-z", "--no-show-signature", form, "HEAD", "--not", *known):
         email, short, subject = line.split("\t", 2)
-        if (email, subject) != (OUR_EMAIL, HIPIFY_MESSAGE):
+        if email != OUR_EMAIL:
             found.append(f"{short} {subject}")
     return found

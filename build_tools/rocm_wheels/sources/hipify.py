@@ -33,7 +33,7 @@ from rocm_wheels.sources.state import (
     read_state,
     write_state,
 )
-from rocm_wheels.sources.trees import Part, head_and_place, repositories, seed_index
+from rocm_wheels.sources.trees import Part, head_and_place, holder, repositories, seed_index
 from rocm_wheels.workspace import exclusive
 
 
@@ -194,11 +194,12 @@ def _look(index: Path, part: Part, state: State | None) -> _Repository:
 def _commit(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> dict[str, Left]:
     """Commit in every repository, innermost first: a parent then names its submodules' new commits."""
     lefts: dict[str, Left] = {}
+    paths = [part.path for part in parts]
     for part, files in reversed(list(zip(parts, written, strict=True))):
         links = {
             path.removeprefix(f"{part.path}/"): left.head
             for path, left in lefts.items()
-            if _holder(path, parts) == part.path
+            if holder(path, paths) == part.path
         }
         tree = tree_with(part.git, part.left.tree, files, links)
         head = part.head
@@ -224,12 +225,6 @@ def _keep(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> di
             side.with_suffix(".part").replace(side)
         lefts[part.path] = Left(part.head, part.left.upstream, tree, uncommitted)
     return lefts
-
-
-def _holder(path: str, parts: list[_Repository]) -> str:
-    """Return the path of the repository that holds the submodule at ``path``."""
-    holders = [p.path for p in parts if p.path != path and (not p.path or path.startswith(f"{p.path}/"))]
-    return max(holders, key=len)
 
 
 def _skipped(project: Project, part: _Repository) -> tuple[str, ...]:

@@ -62,17 +62,17 @@ def write_files(git: Git, place: Path, commit: str, ours: list[str], request: Su
     wanted = {e.path for e in entries(git, commit) if e.mode == GITLINK} if request.submodules else set()
     for part in old[1:]:
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in wanted):
-            _put_aside(git, place, part.path)
+            put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if wanted:
         update_submodules(git, depth=request.depth, jobs=request.jobs)
         there = {part.path for part in repositories(git)}
         for part in old[1:]:
             if part.path not in there:
-                _put_aside(git, place, part.path)
+                put_aside(git, place, part.path)
 
 
-def _put_aside(git: Git, place: Path, path: str) -> None:
+def put_aside(git: Git, place: Path, path: str) -> None:
     """Remove a submodule's folder; with ignored files in it, it is moved into the repository instead."""
     directory = git.directory / path
     if not (directory / ".git").exists():

@@ -1,4 +1,4 @@
-"""Somebody's own work in a tree is refused, never overwritten.
+"""Somebody's own work in a tree is refused or kept on a branch, never overwritten.
 
 Own work is: a file that differs from what we left, a new file that is not ignored, staged
 content, a commit that neither upstream nor we made.
@@ -11,10 +11,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.commits import foreign_commits
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State
+from rocm_wheels.sources.state import State
 from rocm_wheels.sources.trees import (
     GITLINK,
     Entry,
@@ -33,31 +34,38 @@ _SHOWN = 12
 _LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(git: Git, state: State | None, target: str) -> None:
-    """Raise SourceError, with a tip, when the tree holds work that going to ``target`` would lose.
-
-    Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
-    """
-    files: list[str] = []
-    commits: list[str] = []
-    for part in repositories(git):
-        if not has_commit(part.git):
-            continue
-        files += [f"{word} {part.inside(path)}" for word, path in changes(part, state)]
-        commits += [f"{line} (in {part.path or 'the root'})" for line in own_commits(part, state, target)]
-    if commits:
-        tag = HIPIFY_TAG if state is not None and state.hipify == "committed" else UPSTREAM_TAG
-        back = tag if state is not None else "<the commit you started from>"
-        raise SourceError(
-            _listed(f"{git.directory} has commits of yours", commits),
-            tip=f"keep them: `git branch my-work && git checkout --detach {back}` in that repository; "
-            "or check out into another folder with --checkout-dir",
-        )
+def refuse_own_work(git: Git, state: State | None) -> None:
+    """Raise SourceError, with a tip, when files hold work that a checkout would lose."""
+    files = [
+        f"{word} {part.inside(path)}"
+        for part in repositories(git)
+        if has_commit(part.git)
+        for word, path in changes(part, state)
+    ]
     if files:
         raise SourceError(
             _listed(f"{git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --checkout-dir",
+        )
+
+
+def keep_commits(git: Git, state: State | None, target: str) -> None:
+    """Have a branch for the commits of somebody's own that going to ``target`` leaves behind; name it.
+
+    Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
+    """
+    for part in repositories(git):
+        if not has_commit(part.git) or not (commits := own_commits(part, state, target)):
+            continue
+        head = head_and_place(part.git)[0]
+        held = part.git.text("for-each-ref", f"--contains={head}", "--format=%(refname:short)", "refs/heads")
+        branch = held.splitlines()[0] if held else f"kept-{head[:12]}"
+        if not held:
+            part.git.text("update-ref", f"refs/heads/{branch}", head)
+        log.warn(
+            _listed(f"commits of yours in {part.git.directory} are kept on its branch {branch}", commits)
+            + f"\n`git switch {branch}` goes back to them"
         )
 
 

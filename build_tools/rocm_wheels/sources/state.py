@@ -46,6 +46,9 @@ class State:
     upstream: str
     hipify: str = "no"  # no, committed, uncommitted
     submodules: bool = True
+    patches: str = ""  # digest of the patch set that was applied
+    patch_set: str = ""  # its name
+    saved: str = ""  # digest of the set that `save-patches` last wrote from this tree
     identity: str = ""  # what tree_identity said when we left
     left: Mapping[str, Left] = field(default_factory=dict)
     generated: tuple[str, ...] = ()  # git-ignored files that hipify wrote

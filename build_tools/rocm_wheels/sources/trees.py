@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,11 @@ def repositories(git: Git) -> list[Part]:
                 waiting.append(Part(parent.inside(link.path), git.at(directory), link.object))
                 found.append(waiting[-1])
     return sorted(found, key=lambda part: part.path.split("/") if part.path else [])
+
+
+def holder(path: str, paths: Iterable[str]) -> str:
+    """Return, of the repositories' ``paths``, the one that holds the submodule at ``path``."""
+    return max((one for one in paths if one != path and (not one or path.startswith(f"{one}/"))), key=len)
 
 
 def is_populated(directory: Path) -> bool:

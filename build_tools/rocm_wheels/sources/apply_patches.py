@@ -1,0 +1,136 @@
+"""A patch set in a tree: planned as commits first, files written after.
+
+Submodules go before the repository that holds them: it then names their new commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources import protect
+from rocm_wheels.sources.commits import refresh, tree_with, write_commit
+from rocm_wheels.sources.git import OUR_EMAIL, Git
+from rocm_wheels.sources.patch_mail import PatchRefused, commit_series
+from rocm_wheels.sources.patches import Patch, PatchSet
+from rocm_wheels.sources.state import HIPIFY_MESSAGE, Left, State, write_state
+from rocm_wheels.sources.trees import GITLINK, Part, entries, holder, repositories
+
+LINKS_MESSAGE = "DO NOT SUBMIT: SUBMODULES OF PATCHES"  # our commit that names patched submodules
+
+Series = Mapping[str, Sequence[Patch]]
+
+
+def ours(email: str, subject: str) -> bool:
+    """Tell whether a commit between the tags is no patch: hipify's, or the one that names submodules.
+
+    Hipify's is known by its message alone: TheRock's scripts commit it in the user's name.
+    """
+    return subject == HIPIFY_MESSAGE or (email, subject) == (OUR_EMAIL, LINKS_MESSAGE)
+
+
+def check_request(patches: PatchSet | None, *, hipify: bool, commit: bool, submodules: bool) -> None:
+    """Raise PatchRefused where a set cannot be applied the way the tree is wanted."""
+    if patches is None:
+        return
+    if patches.hipified and hipify and not commit:
+        raise PatchRefused(
+            f"{patches.folder / 'hipified'} has patches, which go on top of the commit that hipify makes",
+            tip="leave out --no-commit-hipify, or use --no-patch or another --patchset",
+        )
+    below = sorted({*patches.base, *(patches.hipified if hipify else ())} - {""})
+    if below and not submodules:
+        raise PatchRefused(
+            f"{patches.folder} has patches for submodules ({', '.join(below)}), and there are to be none",
+            tip="leave out --no-submodules, or use --no-patch",
+        )
+    if patches.hipified and not hipify:
+        log.note(f"{patches.folder / 'hipified'} is left out: the tree is not hipified")
+
+
+def refuse_early(git: Git, commit: str, patches: PatchSet | None) -> None:
+    """Raise PatchRefused when the root's base patches do not apply to ``commit``; no file is touched."""
+    if patches is not None and patches.base:
+        commit_series(git, commit, patches.base.get("", ()), where=f"upstream's {commit[:12]}")
+
+
+def stage(git: Git, place: Path, state: State, series: Series, name: str) -> State:
+    """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
+
+    Raises PatchRefused; then no file was touched. What is to be left is on the disk before the
+    first file is written, so that a run after a crash knows it as ours.
+    """
+    if not series:
+        return state
+    new = replace(state, left=plan(git, state.left, series, name))
+    write_state(place, replace(new, operation="checkout"))
+    write(git, state.left, new.left)
+    log.note(f"{sum(map(len, series.values()))} {name} patches applied")
+    return new
+
+
+def plan(git: Git, lefts: Mapping[str, Left], series: Series, stage: str) -> dict[str, Left]:
+    """Store the commits of a stage on top of what lies in the tree; return what is to lie there.
+
+    Raises PatchRefused: a patch that does not apply, one for a submodule that is not there,
+    one that moves a submodule. No file and no ref is touched.
+    """
+    parts = {part.path: part for part in repositories(git)}
+    if missing := sorted(set(series) - set(parts)):
+        there = ", ".join(sorted(set(parts) - {""})) or "none"
+        raise PatchRefused(
+            f"{series[missing[0]][0].name} is for a submodule {missing[0]}, which is not in {git.directory}",
+            tip=f"its submodules: {there}; move the folder, or use --no-patch",
+        )
+    new: dict[str, Left] = {}
+    for path in reversed(parts):
+        links = {
+            below.removeprefix(f"{path}/"): left.head
+            for below, left in new.items()
+            if left.head != lefts[below].head and holder(below, parts) == path
+        }
+        new[path] = _plan_one(parts[path], lefts[path], series.get(path, ()), links, stage)
+    return dict(reversed(new.items()))
+
+
+def write(git: Git, old: Mapping[str, Left], new: Mapping[str, Left]) -> None:
+    """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
+
+    Raises PatchRefused, before any file is written, when a file that git ignores is in the way.
+    """
+    moved = [part for part in repositories(git) if new[part.path].head != old[part.path].head]
+    for part in moved:
+        try:
+            protect.refuse_in_the_way(part.git, new[part.path].head, ())
+        except SourceError as cause:
+            raise PatchRefused("the patches cannot be applied", tip=cause.tip) from cause
+    for part in reversed(moved):
+        part.git.text("checkout", "--quiet", "--force", "--detach", new[part.path].head)
+        refresh(part.git)
+
+
+def _plan_one(part: Part, left: Left, patches: Sequence[Patch], links: dict[str, str], stage: str) -> Left:
+    head = left.head
+    if links:
+        tree = tree_with(part.git, head, {}, links)
+        head = write_commit(part.git, tree, [head], LINKS_MESSAGE, dated_like=left.upstream)
+    if patches:
+        what = "upstream's" if stage == "base" else "what hipify made of upstream's"
+        where = f"{what} {left.upstream[:12]}" + (f" in {part.path}" if part.path else "")
+        before, head = head, commit_series(part.git, head, patches, where=where)[-1]
+        if moves := _links(part.git, before) ^ _links(part.git, head):
+            raise PatchRefused(
+                f"the patches in {patches[0].name.rpartition('/')[0]} add, remove or move the submodule "
+                f"{min(path for path, _ in moves)}",
+                tip="patch what is in it: the folder of its path takes the patches",
+            )
+    if head == left.head:
+        return left
+    return replace(left, head=head, tree=part.git.text("rev-parse", f"{head}^{{tree}}"))
+
+
+def _links(git: Git, commit: str) -> set[tuple[str, str]]:
+    return {(entry.path, entry.object) for entry in entries(git, commit) if entry.mode == GITLINK}

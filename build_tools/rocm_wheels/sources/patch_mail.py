@@ -1,0 +1,190 @@
+"""A patch file and a commit: one made from the other, with nothing that differs between days or people.
+
+Files are what `git am` takes. Committer and date of a commit are ours and its author's, so a
+patch on the same commit is the same commit, made by anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
+from rocm_wheels.sources.patches import Patch
+from rocm_wheels.sources.trees import temporary_index
+
+_DATE = re.compile(r"(?:\w{3}, )?\d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\Z")
+_BASE = re.compile(rb"^base-commit: ([0-9a-f]{40})$", re.MULTILINE)
+_FROM = re.compile(rb"\AFrom ([0-9a-f]{40}) ")
+_HUNK = re.compile(rb"^(@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@).*$", re.MULTILINE)
+_DIFF = re.compile(rb"^diff --git ", re.MULTILINE)
+# Whatever a user may have configured (format.*, diff.*), a file comes out the same. No renames: which
+# git finds depends on its version. No names of functions after @@: so do they.
+_OPTIONS = (
+    "--always",
+    "--binary",
+    "--encode-email-headers",
+    "--full-index",
+    "--ignore-submodules=all",
+    "--indent-heuristic",
+    "--inter-hunk-context=0",
+    "--diff-algorithm=myers",
+    "--dst-prefix=b/",
+    "--no-attach",
+    "--no-base",
+    "--no-color",
+    "--no-cover-letter",
+    "--no-ext-diff",
+    "--no-from",
+    "--no-notes",
+    "--no-numbered",
+    "--no-relative",
+    "--no-renames",
+    "--no-signature",
+    "--no-signoff",
+    "--no-stat",
+    "--no-textconv",
+    "--no-thread",
+    "--no-to",
+    "--no-cc",
+    "--no-add-header",
+    "--src-prefix=a/",
+    "--subject-prefix=PATCH",
+    "--suffix=.patch",
+    "--unified=3",
+    "--zero-commit",
+)
+_SETTINGS = (
+    "core.abbrev=40",
+    "core.compression=9",
+    "core.quotePath=true",
+    f"diff.orderFile={os.devnull}",
+    "diff.suppressBlankEmpty=false",
+    "format.filenameMaxLength=64",
+    "format.forceInBodyFrom=false",
+    "format.mboxrd=false",
+    "i18n.logOutputEncoding=UTF-8",
+    "log.showSignature=false",
+)
+
+
+class PatchRefused(SourceError):
+    """A patch cannot be applied; the message names it and what it was made for."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What a patch says of itself: author, date (RFC 2822), message, and the changes."""
+
+    author: str
+    email: str
+    date: str
+    message: bytes
+    changes: bytes
+
+
+def needs(patch: Patch) -> str:
+    """Say which commit a patch was made for, as far as it tells."""
+    if base := _BASE.search(patch.data):
+        return f"it needs commit {base[1].decode()}"
+    made = _FROM.match(patch.data)
+    if made and int(made[1], 16):
+        return f"it was made from commit {made[1].decode()}, and needs the one before"
+    return "it does not say which commit it needs (no base-commit line)"
+
+
+def read_letter(git: Git, patch: Patch) -> Letter:
+    """Take a patch file apart as `git am` does. Raises PatchRefused for one without author or date."""
+    if not patch.data.strip():
+        raise PatchRefused(f"{patch.name} is empty", tip="take it out of the set, or write it again")
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
+        message, changes = Path(folder, "message"), Path(folder, "changes")
+        said = git.text(
+            "mailinfo",
+            "-b",
+            "--encoding=UTF-8",
+            "--no-scissors",
+            str(message),
+            str(changes),
+            stdin=patch.data,
+            what=f"reading {patch.name}",
+        )
+        facts = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+        body, diff = message.read_bytes().strip(b"\n"), changes.read_bytes()
+    if not facts.get("Author") or not facts.get("Email") or not _DATE.match(facts.get("Date", "")):
+        raise PatchRefused(
+            f"{patch.name} has no author and date",
+            tip="commit the change and make the file with `save-patches`",
+        )
+    subject = facts.get("Subject", "").encode("utf-8", "surrogateescape")
+    whole = (subject + b"\n\n" + body if body else subject).rstrip() + b"\n"
+    return Letter(facts["Author"], facts["Email"], facts["Date"], whole, diff)
+
+
+def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> list[str]:
+    """Store a commit for each patch, on top of ``start``; no file and no ref is touched.
+
+    ``where`` says in messages what ``start`` is. Raises PatchRefused with the patch's name.
+    """
+    commits: list[str] = []
+    head = start
+    with temporary_index(git, None, keep=True) as own:
+        own.text("read-tree", start)
+        for patch in patches:
+            letter = read_letter(git, patch)
+            if _DIFF.search(letter.changes):
+                _apply(own, patch, letter, where)
+            elif b"\n@@ -" in letter.changes:
+                raise PatchRefused(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
+            head = _commit(own, own.text("write-tree"), head, letter, patch)
+            commits.append(head)
+    return commits
+
+
+def patch_of(git: Git, commit: str, number: int, upstream: str) -> Patch:
+    """Return a commit as a patch file that says it needs ``upstream``; submodules' commits are left out."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
+        quiet = git.setting(*_SETTINGS)
+        quiet.text("format-patch", *_OPTIONS, f"--start-number={number}", "-o", folder, "-1", commit)
+        (file,) = Path(folder).iterdir()
+        data = file.read_bytes()
+    found = _DIFF.search(data)
+    head, diff = (data[: found.start()], data[found.start() :]) if found else (data, b"")
+    base = f"\n---\nbase-commit: {upstream}\n".encode("ascii")
+    return Patch(file.name, head.rstrip(b"\n") + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
+
+
+def _apply(own: Git, patch: Patch, letter: Letter, where: str) -> None:
+    strict = own.setting("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
+    try:
+        strict.text(
+            "apply",
+            "--cached",
+            "--binary",
+            "--whitespace=nowarn",
+            "-",
+            stdin=letter.changes,
+            what="git apply",
+        )
+    except SourceError as cause:
+        raise PatchRefused(
+            f"{patch.name} does not apply to {where}: {needs(patch)}",
+            tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
+            "use `save-patches`; or take it out of the set, or use --no-patch",
+        ) from cause
+
+
+def _commit(git: Git, tree: str, parent: str, letter: Letter, patch: Patch) -> str:
+    return git.using(
+        GIT_AUTHOR_NAME=letter.author,
+        GIT_AUTHOR_EMAIL=letter.email,
+        GIT_AUTHOR_DATE=letter.date,
+        GIT_COMMITTER_NAME=OUR_NAME,
+        GIT_COMMITTER_EMAIL=OUR_EMAIL,
+        GIT_COMMITTER_DATE=letter.date,
+    ).text("commit-tree", tree, "-p", parent, stdin=letter.message, what=f"the commit of {patch.name}")

@@ -1,0 +1,177 @@
+"""What a source tree is: upstream, patched, hipified, changed by somebody, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.process import hide_credentials
+from rocm_wheels.sources import protect
+from rocm_wheels.sources.apply_patches import ours
+from rocm_wheels.sources.git import Git, without_private_filters
+from rocm_wheels.sources.identity import combined_tree
+from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
+from rocm_wheels.sources.trees import (
+    Part,
+    has_commit,
+    head_and_place,
+    repositories,
+    seed_index,
+    temporary_index,
+)
+
+
+@dataclass(frozen=True)
+class RepositoryStatus:
+    """One repository of a tree, by its path from the root (``""``).
+
+    ``base``, ``hipified``: patches that lie in it. ``commits``: somebody's own, newest first.
+    ``files``: (new, modified, removed or staged; path) that differ from what was left there;
+    ``added``, ``removed``: lines, of commits and files together (binary files count as files only).
+    """
+
+    path: str
+    upstream: str
+    head: str
+    base: int
+    hipified: int
+    commits: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class TreeStatus:
+    """A tree. ``hipify``: no, committed, uncommitted; ``interrupted``: what was, else empty.
+
+    ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
+    ``repositories``: the root, and the submodules in which anything differs from upstream.
+    """
+
+    directory: str
+    origin: str
+    ref: str
+    upstream: str
+    head: str
+    hipify: str
+    patches: str
+    interrupted: str
+    repositories: tuple[RepositoryStatus, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether anybody changed anything."""
+        return any(one.commits or one.files for one in self.repositories)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Say in words what the tree is; ``upstream`` alone for one that is nothing else."""
+        base, hipified = (
+            sum(one.base for one in self.repositories),
+            sum(one.hipified for one in self.repositories),
+        )
+        found = ["patched"] if base or hipified else []
+        found += ["hipified"] if self.hipify != "no" else []
+        found += ["changed"] if self.changed else []
+        return (*(["interrupted"] if self.interrupted else []), *(found or ["upstream"]))
+
+
+def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
+    """Look at the tree in ``directory``. Raises SourceError when it is no checkout or has no commit."""
+    if not (directory / ".git").exists():
+        raise SourceError(
+            f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
+        )
+    git = without_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    if not has_commit(git):
+        raise SourceError(
+            f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
+        )
+    head, place = head_and_place(git)
+    state = read_state(place)
+    untouched = False
+    if state is not None and state.operation is None and state.left[""].head == head:
+        untouched = combined_tree(git, head, place, state)[0] == state.identity
+    found = []
+    for part in repositories(git):
+        left = state.left.get(part.path) if state is not None else None
+        if part.path and untouched and left is not None and left.head == left.upstream:
+            continue  # as upstream has it: the root's status looked into it
+        one = _look(part, state, untouched)
+        if not part.path or one.base or one.hipified or one.commits or one.files:
+            found.append(one)
+    return TreeStatus(
+        str(directory),
+        hide_credentials(state.origin) if state is not None else "",
+        state.ref if state is not None else "",
+        found[0].upstream,
+        head,
+        state.hipify if state is not None else ("committed" if _tag(git, HIPIFY_TAG) else "no"),
+        state.patches if state is not None else "",
+        (state.operation or "") if state is not None else "",
+        tuple(found),
+    )
+
+
+def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
+    git = part.git
+    head, place = head_and_place(git)
+    left = state.left.get(part.path) if state is not None else None
+    upstream = left.upstream if left is not None else _tag(git, UPSTREAM_TAG) or head
+    end = left.head if left is not None else head
+    hipified = _tag(git, HIPIFY_TAG)
+    if hipified and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
+        hipified = ""
+    base = _patches(git, upstream, hipified or end)
+    above = _patches(git, hipified, end) if hipified else []
+    if left is None:  # whose the commits are that lie on top is not known then: they count as somebody's
+        own = above if hipified else base
+        above, base = [], base if hipified else []
+    else:
+        own = [] if untouched else protect.own_commits(part, state, upstream)
+    files = [] if untouched else protect.changes(part, state)
+    added = removed = 0
+    if own and (begin := hipified or upstream if left is None else left.head):
+        added, removed = _lines(git, begin, head)
+    if files:
+        tree = (
+            left.tree if left is not None and left.uncommitted and left.head == head else f"{head}^{{tree}}"
+        )
+        with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as now:
+            now.text("add", "-A", "--", ".")
+            more, fewer = _lines(now, tree, now.text("write-tree"))
+        added, removed = added + more, removed + fewer
+    return RepositoryStatus(
+        part.path, upstream, head, len(base), len(above), tuple(own), tuple(files), added, removed
+    )
+
+
+def _tag(git: Git, name: str) -> str:
+    return git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}")
+
+
+def _patches(git: Git, start: str, end: str) -> list[str]:
+    """List the commits (id and subject) between two, newest first, but for ours."""
+    if start == end:
+        return []
+    found = []
+    for line in git.fields("log", "-z", "--no-show-signature", "--format=%ce%x09%h%x09%s", f"{start}..{end}"):
+        email, short, subject = line.split("\t", 2)
+        if not ours(email, subject):
+            found.append(f"{short} {subject}")
+    return found
+
+
+def _lines(git: Git, old: str, new: str) -> tuple[int, int]:
+    """Count the lines added and removed between two trees or commits; submodules are left out."""
+    added = removed = 0
+    fields = git.fields(
+        "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new
+    )
+    for field in fields:
+        more, fewer, _ = field.split("\t", 2)
+        added, removed = added + int(more.replace("-", "0")), removed + int(fewer.replace("-", "0"))
+    return added, removed

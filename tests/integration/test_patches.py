@@ -1,0 +1,385 @@
+"""Patches: saved, applied, saved again; what does not apply leaves the tree as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from patch_trees import DEEP, MIDDLE, Patched
+from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
+
+from rocm_wheels.errors import RocmWheelsError, SourceError, explain
+from rocm_wheels.sources.patch_mail import PatchRefused
+
+UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+@pytest.fixture
+def tree(upstream: Upstream, tmp_path: Path) -> Patched:
+    return Patched(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+
+
+@pytest.fixture(scope="module")
+def saved(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set with all that is awkward, written from two trees as a developer would."""
+    folder = tmp_path_factory.mktemp("saved")
+    tree = Patched(upstream, folder / "tree", folder / "patches/pytorch/main")
+    awkward(tree)
+    return tree.folder
+
+
+def awkward(tree: Patched) -> None:
+    """Make patches of every kind: base ones without hipify, then hipified ones on top."""
+    tree.checkout(hipify=False)
+    tree.commit("Deep base", {"deep.cu": "cuda patched deep\n"}, DEEP)
+    title = "[ROCm] Base: ünïcode, and a subject that is much longer than what fits a line"
+    tree.commit(title, {
+        "a.cu": "cuda patched\n", "new/näme \"q\"": "x\n",
+        "crlf.txt": b"one\r\ntwo\r\n", "latin": b"caf\xe9\n",
+    })  # fmt: skip
+    tree.commit("Change them\n\nA body\n\n  indented, and trailing \n@@ -1 +1 @@ no hunk\n", {
+        "crlf.txt": b"one\r\n2\r\n", "bin": bytes(range(256)) * 9, "no newline": "x", "spaces": "a \n\t\n",
+    })  # fmt: skip
+    (tree.directory / "plain.txt").rename(tree.directory / "renamed.txt")
+    (tree.directory / "version.txt").chmod(0o755)
+    tree.git("rm", "-q", "b.cu")
+    (tree.directory / "link").symlink_to("renamed.txt")
+    tree.commit("Rename, mode, link", {})
+    tree.commit("Nothing at all", {})
+    tree.save()
+    tree.checkout()
+    tree.commit("Hipified deep", {"hip/deep.hip": "hip patched deep\n"}, DEEP)
+    tree.commit("Hipified middle", {"hip/mid.hip": "hip patched mid\n"}, MIDDLE)
+    tree.commit("Hipified root", {"hip/a.hip": "hip edited\n", ODD: "odd\n"})
+    tree.save()
+
+
+def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
+    first = Patched(upstream, tmp_path / "first", shutil.copytree(saved, tmp_path / "a/main"))
+    head, before = first.checkout(), first.patches()
+    assert sorted(before) == [
+        "base/0001-ROCm-Base-n-code-and-a-subject-that-is-much-longer-t.patch",
+        "base/0002-Change-them.patch",
+        "base/0003-Rename-mode-link.patch",
+        "base/0004-Nothing-at-all.patch",
+        f"base/{DEEP}/0001-Deep-base.patch",
+        "hipified/0001-Hipified-root.patch",
+        f"hipified/{MIDDLE}/0001-Hipified-middle.patch",
+        f"hipified/{DEEP}/0001-Hipified-deep.patch",
+    ]
+    again = first.save()
+    assert (again.written, again.removed, first.patches()) == ((), (), before)
+    tree = first.directory
+    assert (tree / "crlf.txt").read_bytes() == b"one\r\n2\r\n"
+    assert (tree / "bin").read_bytes() == bytes(range(256)) * 9
+    assert (tree / "latin").read_bytes() == b"caf\xe9\n"
+    assert (tree / 'new/näme "q"').read_text() == "x\n"
+    assert (tree / "hip/a.hip").read_text() == "hip edited\n"
+    assert (tree / DEEP / "hip/deep.hip").read_text() == "hip patched deep\n"
+    assert (tree / "link").readlink() == Path("renamed.txt")
+    assert os.access(tree / "version.txt", os.X_OK)
+    assert not first.git("status", "--porcelain", "-uall", "--ignore-submodules=none")
+    assert first.git("rev-parse", UPSTREAM) == upstream.git("root", "rev-parse", "main")
+    subjects = first.git("log", "--format=%s", "--reverse", f"{UPSTREAM}..HEAD").splitlines()
+    middle = subjects.index("DO NOT SUBMIT: HIPIFY")
+    assert first.git("log", "-1", "--format=%s", HIPIFIED) == "DO NOT SUBMIT: HIPIFY"
+    assert subjects[middle + 1 :] == ["DO NOT SUBMIT: SUBMODULES OF PATCHES", "Hipified root"]
+    assert first.git("log", "-1", "--format=%an %ai|%cn %ci") == (
+        "Up Stream 2023-11-15 03:43:20 +0530|rocm-wheels 2023-11-15 03:43:20 +0530"
+    )
+    second = Patched(upstream, tmp_path / "second", first.folder)
+    second.env = {
+        "TZ": "Asia/Tokyo",
+        "GIT_AUTHOR_NAME": "X",
+        "EMAIL": "x@y.z",
+        "HOME": str(hostile(tmp_path)),
+    }
+    assert second.checkout() == head
+    assert second.save().written == ()
+
+
+def hostile(folder: Path) -> Path:
+    """Return a HOME whose git configuration would change every patch file."""
+    home = folder / "hostile"
+    home.mkdir()
+    settings = """
+        apply.whitespace=fix apply.ignoreWhitespace=change core.abbrev=7 core.quotePath=false
+        diff.algorithm=patience diff.context=9 diff.interHunkContext=5 diff.mnemonicPrefix=true
+        diff.noprefix=true diff.renames=copies diff.suppressBlankEmpty=true format.attach=x
+        format.from=true format.headers=X-Y:z format.numbered=true format.signOff=true
+        format.signature=me format.subjectPrefix=RFC format.suffix=.txt format.to=a@b.c
+        format.useAutoBase=true format.coverLetter=true i18n.commitEncoding=latin1 am.keepcr=false
+        i18n.logOutputEncoding=latin1 user.name=Me user.email=me@here mailinfo.scissors=true
+        commit.gpgSign=true format.thread=true format.notes=true
+    """
+    for key, value in (setting.split("=") for setting in settings.split()):
+        subprocess.run(["git", "config", "--file", home / ".gitconfig", key, value], check=True)
+    return home
+
+
+def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
+    upstream: Upstream, saved: Path, tmp_path: Path
+) -> None:
+    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    head = tree.checkout()
+    before = times(tree.directory)
+    assert tree.checkout() == head
+    assert times(tree.directory) == before
+    (tree.folder / "hipified/0001-Hipified-root.patch").unlink()
+    assert tree.checkout() != head
+    assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
+    after = times(tree.directory)
+    changed = {name for name in before if after.get(name) != before[name]}
+    assert changed == {"hip/a.hip", ODD}
+    plain = tree.checkout(patch=False, hipify=False)
+    assert plain == upstream.git("root", "rev-parse", "main")
+    assert tree.checkout(commit_hipify=False, patch=False) == plain
+
+
+def test_where_the_sets_lead_without_hipify_or_commit(
+    upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    with pytest.raises(PatchRefused, match=r"hipified has patches, which go on top of the commit"):
+        tree.checkout(commit_hipify=False)
+    with pytest.raises(PatchRefused, match=r"for submodules \(third_party/middle.*there are to be none"):
+        tree.checkout(submodules=False)
+    assert not tree.directory.exists()
+    tree.checkout(hipify=False)
+    assert "hipified is left out: the tree is not hipified" in capsys.readouterr().err
+    assert not (tree.directory / "hip").exists()
+    before = tree.patches()
+    assert tree.save().written == ()
+    assert tree.patches() == before
+    assert "stays as it is" in capsys.readouterr().err
+    shutil.rmtree(tree.folder / "hipified")
+    tree.checkout(commit_hipify=False)
+    assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
+    tree.git("commit", "-q", "--allow-empty", "-m", "Mine")
+    with pytest.raises(SourceError, match="cannot be told apart"):
+        tree.save()
+
+
+def break_base(folder: Path) -> str:
+    path = folder / "base/0002-Change-them.patch"
+    path.write_bytes(path.read_bytes().replace(b"-two\r", b"-three\r"))
+    return path.name
+
+
+def break_deep(folder: Path) -> str:
+    path = folder / f"base/{DEEP}/0001-Deep-base.patch"
+    path.write_bytes(path.read_bytes().replace(b"-cuda deep", b"-cuda other"))
+    return path.name
+
+
+def break_hipified(folder: Path) -> str:
+    path = folder / "hipified/0001-Hipified-root.patch"
+    path.write_bytes(path.read_bytes().replace(b"-hip patched", b"-hip other"))
+    return path.name
+
+
+BREAKS = {"base": break_base, "deep": break_deep, "hipified": break_hipified}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
+    upstream: Upstream, saved: Path, tmp_path: Path, what: str
+) -> None:
+    good = Patched(upstream, tmp_path / "tree", saved)
+    bad = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    name = BREAKS[what](bad.folder)
+    middle = upstream.git("root", "rev-parse", f"main:{MIDDLE}")
+    deep = upstream.git("middle", "rev-parse", f"{middle}:deep dir")
+    needed = deep if what == "deep" else upstream.git("root", "rev-parse", "main")
+    ways: list[dict[str, object]] = [
+        {},
+        {"commit_hipify": False, "patch": False},
+        {"patch": False, "hipify": False},
+    ]
+    for way in ways:
+        good.checkout(**way)  # type: ignore[arg-type]
+        before, seen = good.everything(), times(good.directory)
+        with pytest.raises(PatchRefused, match=name) as refused:
+            bad.checkout("main")
+        assert f"it needs commit {needed}" in refused.value.message
+        assert good.everything() == before
+        assert times(good.directory) == seen
+        assert good.checkout(**way) == good.git("rev-parse", "HEAD")  # type: ignore[arg-type]
+        assert times(good.directory) == seen
+    shutil.rmtree(good.directory)
+    with pytest.raises(PatchRefused, match=name):
+        bad.checkout()
+    assert [path.name for path in bad.directory.iterdir()] == [".git"]
+    good.checkout()
+    fresh = Patched(upstream, tmp_path / "fresh", saved)
+    fresh.checkout()
+    assert good.everything()[:6] == fresh.everything()[:6]
+
+
+def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
+    tree = Patched(upstream, tmp_path / "tree", saved)
+    tree.checkout()
+    before = tree.everything()
+    needed = upstream.git("root", "rev-parse", "main")
+    with pytest.raises(
+        PatchRefused, match=rf"0001-ROCm.*does not apply to upstream's .*it needs commit {needed}"
+    ):
+        tree.checkout("feature")
+    assert tree.everything() == before
+
+
+def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
+    upstream: Upstream, saved: Path, tmp_path: Path
+) -> None:
+    upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "tree")
+    tree = Patched(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
+    break_hipified(tree.folder)
+    before = tree.everything()
+    with pytest.raises(PatchRefused):
+        tree.checkout("main")
+    assert tree.everything() == before
+    assert tree.git("symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+def test_commits_of_ones_own_are_kept_on_a_named_branch(
+    tree: Patched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree.checkout(patch=False)
+    mine = tree.commit("Mine", {"a.cu": "cuda mine\n"})
+    deep = tree.commit("Deeper", {"x": "y"}, DEEP)
+    tree.checkout("feature", patch=False)
+    said = capsys.readouterr().err
+    assert f"kept on its branch kept-{mine[:12]}" in said
+    assert f"kept on its branch kept-{deep[:12]}" in said
+    assert "Mine" in said
+    assert tree.git("rev-parse", f"kept-{mine[:12]}") == mine
+    assert tree.git("rev-parse", f"kept-{deep[:12]}", where=DEEP) == deep
+    tree.git("switch", "-q", f"kept-{mine[:12]}")
+    tree.checkout("main", patch=False)
+    assert f"its branch kept-{mine[:12]}" in capsys.readouterr().err
+    assert len(tree.git("for-each-ref", "refs/heads").splitlines()) == 1
+    tree.checkout("feature", patch=False)
+    assert "kept" not in capsys.readouterr().err
+
+
+MAIL = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"
+NEW = MAIL + "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+b\n"
+MOVE = (
+    f"{MAIL}diff --git a/{MIDDLE} b/{MIDDLE}\nindex OLD..{'1' * 40} 160000\n--- a/{MIDDLE}\n+++ b/{MIDDLE}\n"
+    f"@@ -1 +1 @@\n-Subproject commit OLD\n+Subproject commit {'1' * 40}\n"
+)
+# a file of the set and what is in it → what is said; the tree is as it was
+WRONG_SETS = [
+    ("x.patch", "x", "is neither in base/ nor in hipified/"),
+    ("hipify/x.patch", "x", "is neither in base/ nor in hipified/"),
+    ("base/x.diff", "x", "does not end in .patch"),
+    ("base/x.patch", "\n", "base/x.patch is empty"),
+    ("base/x.patch", "diff --git a/a b/a\n", "has no author and date"),
+    ("base/x.patch", "From: A <a@b.c>\nSubject: x\n\n---\n", "has no author and date"),
+    ("base/x.patch", "From: A <a@b.c>\nDate: yesterday\nSubject: x\n\n---\n", "has no author and date"),
+    ("base/nowhere/x.patch", "x", "is for a submodule nowhere, which is not in"),
+    ("base/x.patch", f"{MAIL}--- a.cu\n+++ a.cu\n@@ -1 +1 @@\n-cuda a\n+b\n", "is not a git diff"),
+    (
+        "base/x.patch",
+        MAIL + "diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n",
+        "does not say which",
+    ),
+    ("base/x.patch", NEW.format("../o"), "x.patch does not apply"),
+    ("base/x.patch", NEW.format(".git/o"), "x.patch does not apply"),
+    ("base/x.patch", NEW.format("x.o"), "in the way"),
+    ("base/x.patch", MOVE, f"move the submodule {MIDDLE}"),
+]
+
+
+@pytest.fixture(scope="module")
+def plain(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = Patched(upstream, tmp_path_factory.mktemp("plain") / "tree", Path("none"))
+    tree.checkout(hipify=False, patch=False)
+    (tree.directory / "x.o").write_text("ignored, and somebody's")
+    return tree.directory
+
+
+@pytest.mark.parametrize("row", WRONG_SETS)
+def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[str, str, str]) -> None:
+    name, text, said = row
+    tree = Patched(upstream, plain, tmp_path / "main")
+    (tree.folder / name).parent.mkdir(parents=True)
+    (tree.folder / name).write_text(text.replace("OLD", upstream.git("root", "rev-parse", f"main:{MIDDLE}")))
+    before = tree.everything()
+    with pytest.raises(RocmWheelsError) as refused:
+        tree.checkout(hipify=False)
+    assert said in explain(refused.value)
+    assert "tip:" in explain(refused.value)
+    assert tree.everything() == before
+
+
+def unsaveable(tree: Patched, what: str) -> None:
+    if what == "dirty":
+        (tree.directory / "a.cu").write_text("mine")
+    elif what == "merge":
+        tree.git("checkout", "-q", "-b", "side", "HEAD~0")
+        tree.commit("Side", {"s": "s"})
+        tree.git("checkout", "-q", "--detach", HIPIFIED)
+        tree.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
+    elif what == "elsewhere":
+        tree.git("checkout", "-q", f"{UPSTREAM}")
+    elif what == "no tag":
+        tree.git("tag", "-d", UPSTREAM, where=MIDDLE)
+    elif what == "dashes":
+        tree.commit("One\n\nbody\n---\nlost", {"x": "y"})
+    elif what == "diff":
+        tree.commit("One\n\ndiff --git a/x b/x\nlost", {"x": "y"})
+    elif what == "from":
+        tree.commit("One\n\nFrom: Other <o@o.o>\n\nbody", {"x": "y"})
+    elif what == "prefix":
+        tree.commit("[PATCH 1/2] One", {"x": "y"})
+    elif what == "others":
+        (tree.folder / "base").mkdir(parents=True)
+        (tree.folder / "base/0001-x.patch").write_text("not of this tree")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("dirty", "changes that are not committed: a.cu"),
+        ("merge", "is a merge (Merge)"),
+        ("elsewhere", f"is not on top of {HIPIFIED}"),
+        ("no tag", f"has no tag {UPSTREAM}"),
+        ("dashes", "come back as another one"),
+        ("diff", "cannot"),
+        ("from", "come back as another one"),
+        ("prefix", "come back as another one"),
+        ("others", "was not made with"),
+    ],
+)
+def test_what_cannot_be_saved(tree: Patched, what: str, said: str) -> None:
+    tree.checkout(patch=False)
+    unsaveable(tree, what)
+    before = (tree.everything(), tree.patches() if tree.folder.exists() else None)
+    with pytest.raises(SourceError) as refused:
+        tree.save()
+    assert said in refused.value.message
+    assert refused.value.tip
+    assert (tree.everything(), tree.patches() if tree.folder.exists() else None) == before
+
+
+def test_saving_twice_and_less(tree: Patched) -> None:
+    tree.checkout(patch=False)
+    tree.commit("One", {"x": "y"})
+    tree.commit("Two", {"x": "z"})
+    assert len(tree.save().written) == 2
+    tree.git("reset", "-q", "--hard", "HEAD^")
+    assert tree.save().removed == ("hipified/0002-Two.patch",)
+    tree.git("reset", "-q", "--hard", "HEAD^")
+    tree.save()
+    assert not list(tree.folder.iterdir())

@@ -1,0 +1,88 @@
+"""`kill -9` while patches change in a tree: the next run carries on, and nothing is rescued that is ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patch_trees import DEEP, Patched
+from source_trees import content, isolated_environment, make_upstream
+from test_checkout_killed import SHIM, points
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+from patch_trees import Patched
+from source_trees import Upstream
+up = Upstream(Path(sys.argv[2]), dict(os.environ))
+Patched(up, Path(sys.argv[3]), Path(sys.argv[4])).checkout()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["before", "within"])
+def test_killed_and_run_again(tmp_path: Path, how: str) -> None:
+    upstream = make_upstream(tmp_path / "upstream", isolated_environment(tmp_path / "home"))
+    tree = Patched(upstream, tmp_path / "tree", tmp_path / "one")
+    tree.checkout(hipify=False)
+    tree.commit("Base", {"a.cu": "cuda patched\n"})
+    tree.commit("Deep", {"deep.cu": "cuda patched\n"}, DEEP)
+    tree.save()
+    tree.checkout()
+    tree.folder = Path(shutil.copytree(tree.folder, tmp_path / "two"))
+    tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
+    tree.commit("Hipified deep", {"hip/deep.hip": "hip edited\n"}, DEEP)
+    tree.save()
+    (tree.folder / "base/0001-Base.patch").unlink()
+    text = (tree.folder / "hipified/0001-Hipified.patch").read_text()
+    (tree.folder / "hipified/0001-Hipified.patch").write_text(
+        text.replace("-hip patched", "-hip a").replace("index", "was")
+    )
+    Patched(upstream, tree.directory, tmp_path / "one").checkout()
+    template = Path(shutil.copytree(tree.directory, tmp_path / "template", symlinks=True))
+    head = tree.checkout()
+    wanted = content(tree.directory)
+    assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
+    branches = tree.git("for-each-ref", "refs/heads")  # of the commits that were made by hand above
+    log = cut(tree, template, 0, how)
+    chosen = points(log)
+    assert len(chosen) >= 7
+    for at in chosen:
+        cut(tree, template, at, how)
+        assert (tree.checkout(), content(tree.directory)) == (head, wanted), (at, log[at - 1])
+        assert not tree.git("status", "--porcelain", "-uall", "--ignore-submodules=none"), (at, log[at - 1])
+        assert tree.git("for-each-ref", "refs/heads") == branches, (at, log[at - 1])
+        if how == "before" and log[at - 1] == "checkout":  # elsewhere half-written files may be kept
+            assert not tree.git("for-each-ref", "refs/rocm-wheels/rescued"), (at, log[at - 1])
+
+
+def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
+    """Check out from the template on, cut at command ``at``; return the commands that were started."""
+    folder = template.parent / "shim"
+    folder.mkdir(exist_ok=True)
+    for name, text in (
+        ("count", "0"),
+        ("log", ""),
+        ("git", SHIM.replace("REAL", f"'{shutil.which('git')}'")),
+    ):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    shutil.rmtree(tree.directory)
+    shutil.copytree(template, tree.directory, symlinks=True)
+    env = {
+        **tree.upstream.env,
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "SHIM_FOLDER": str(folder),
+        "KILL_AT": str(at),
+        "KILL_HOW": how,
+    }
+    here, up = str(Path(__file__).parent), str(tree.upstream.folder)
+    command = [sys.executable, "-c", DRIVER, here, up, str(tree.directory), str(tree.folder)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == (-9 if at else 0), done.stderr
+    return (folder / "log").read_text().split()

@@ -1,0 +1,153 @@
+"""`status` and the options of patches at the doors: what a tree is, and wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patch_trees import DEEP, MIDDLE, Patched
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+@pytest.fixture
+def tree(upstream: Upstream, tmp_path: Path) -> Patched:
+    return Patched(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+
+
+def door(tree: Patched, *arguments: str) -> tuple[int, str, str]:
+    """Start torch's door on the tree; return exit code, stdout, stderr."""
+    command = [sys.executable, str(CLONE / "repos/pytorch_torch_repo.py"), arguments[0]]
+    command += ["--checkout-dir", str(tree.directory), *arguments[1:]]
+    done = subprocess.run(
+        command, cwd=tree.directory.parent, env=tree.upstream.env, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_from_upstream_to_changed(tree: Patched) -> None:
+    tree.checkout(hipify=False, patch=False)
+    assert tree.status().words == ("upstream",)
+    tree.commit("Base", {"a.cu": "cuda base\n"})
+    tree.commit("Base deep", {"deep.cu": "cuda base\n"}, DEEP)
+    assert tree.status().words == ("changed",)
+    tree.save()
+    tree.checkout(hipify=False)
+    assert tree.status().words == ("patched",)
+    tree.checkout()
+    tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
+    tree.save()
+    tree.checkout()
+    whole = tree.status()
+    assert whole.words == ("patched", "hipified")
+    counted = {one.path: (one.base, one.hipified) for one in whole.repositories}
+    assert counted == {"": (1, 1), DEEP: (1, 0)}
+    before = tree.everything()
+    tree.commit("Mine", {"plain.txt": "one\ntwo\n"})
+    (tree.directory / MIDDLE / "mid.cu").write_text("a\nb\nc\n")
+    (tree.directory / "new").write_text("x\n")
+    status = tree.status()
+    assert status.words == ("patched", "hipified", "changed")
+    root, middle = status.repositories[:2]
+    assert [commit.split(" ")[1] for commit in root.commits] == ["Mine"]
+    assert (root.files, root.added, root.removed) == ((("new", "new"),), 3, 1)
+    assert (middle.path, middle.files, middle.added, middle.removed) == (
+        MIDDLE,
+        (("modified", "mid.cu"),),
+        3,
+        1,
+    )
+    assert tree.everything()[-1] == before[-1]
+
+
+def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
+    tree: Patched, upstream: Upstream, tmp_path: Path
+) -> None:
+    tree.checkout(commit_hipify=False, patch=False)
+    assert (tree.status().words, tree.status().hipify) == (("hipified",), "uncommitted")
+    (tree.directory / "hip/a.hip").write_text("mine\n")
+    assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
+    upstream.git(tmp_path, "clone", "-q", upstream.url, "clone")
+    clone = Patched(upstream, tmp_path / "clone", tree.folder)
+    assert clone.status().words == ("upstream",)
+    clone.git("tag", "THEROCK_UPSTREAM_DIFFBASE")
+    clone.commit("DO NOT SUBMIT: HIPIFY", {"hip/x": "x"})
+    clone.git("tag", "THEROCK_HIPIFY_DIFFBASE")
+    clone.commit("Mine", {"hip/x": "y"})
+    assert clone.status().words == ("hipified", "changed")
+    assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
+
+
+def test_doors(tree: Patched, upstream: Upstream) -> None:
+    sets = tree.folder.parent.parent
+    sets.mkdir()
+    given = ("--patch-dir", str(sets))
+    origin = ("--gitrepo-origin", upstream.url, "--repo-hashtag", "main")
+    assert door(tree, "checkout", *origin, *given)[0] == 0
+    tree.commit("Mine", {"hip/a.hip": "hip mine\n"})
+    code, _, said = door(tree, "save-patches", *given)
+    assert (code, "has 1 patches, 1 of them written now" in said) == (0, True), said
+    assert list(content(sets)) == ["pytorch/main/hipified/0001-Mine.patch"]
+    code, _, said = door(tree, "checkout", *origin, *given)
+    assert (code, "1 hipified patches applied" in said) == (0, True), said
+    code, out, _ = door(tree, "status")
+    assert code == 0
+    assert out.startswith("pytorch: patched, hipified\n")
+    assert "patches in the root: 0 base, 1 hipified" in out
+    code, out, _ = door(tree, "status", "--json")
+    value = json.loads(out)
+    assert (code, value["words"], value["repositories"][0]["hipified"]) == (0, ["patched", "hipified"], 1)
+    (tree.directory / "mine").write_text("x")
+    assert door(tree, "status")[:2] != (code, out)
+    assert "changed by you in the root: 0 commits, 1 files" in door(tree, "status")[1]
+    (tree.directory / "mine").unlink()
+    shutil.copytree(sets / "pytorch/main", sets / "pytorch/2.9")
+    shutil.rmtree(sets / "pytorch/main")
+    code, _, said = door(tree, "checkout", *origin, *given)
+    assert (code, "has sets for 2.9, none for main" in said) == (0, True), said
+    code, _, said = door(tree, "checkout", *origin, *given, "--patchset", "2.9")
+    assert (code, "1 hipified patches applied" in said) == (0, True), said
+
+
+WRONG: list[tuple[str, list[str], int, str]] = [
+    ("checkout", ["--no-patch", "--patchset", "2.9"], 2, "contradict each other"),
+    ("checkout", ["--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
+    ("checkout", ["--patchset", "nope", "--patch-dir", "."], 2, "has no patch set 'nope'"),
+    ("checkout", ["--patchset", "../pytorch", "--patch-dir", "."], 2, "has no patch set '../pytorch'"),
+    ("checkout", ["--patchset", "", "--patch-dir", "."], 2, "has no patch set ''"),
+    ("save-patches", ["--patch-dir", "."], 10, "is not a git checkout"),
+    ("status", [], 10, "is not a git checkout"),
+    ("status", ["--patchset", "x"], 2, "No such option"),
+]
+
+
+@pytest.mark.parametrize("row", WRONG)
+def test_wrong_options(tree: Patched, row: tuple[str, list[str], int, str]) -> None:
+    command, arguments, code, said = row
+    if command == "checkout":
+        arguments = [*arguments, "--gitrepo-origin", tree.upstream.url, "--repo-hashtag", "main"]
+    got, _, err = door(tree, command, *arguments)
+    assert (got, said in err) == (code, True), err
+    assert not tree.directory.exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "-x", "new\nline"])
+def test_names_that_no_set_can_have(tree: Patched, name: str) -> None:
+    tree.checkout(patch=False)
+    code, _, err = door(
+        tree, "save-patches", "--patch-dir", os.fspath(tree.directory.parent), f"--patchset={name}"
+    )
+    assert (code, "is not a name for a patch set" in err or "there is no name" in err) == (2, True), err
+    assert sorted(path.name for path in tree.directory.parent.iterdir()) == ["tree"]

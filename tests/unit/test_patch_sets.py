@@ -1,0 +1,53 @@
+"""Which patch set belongs to a ref."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.sources.patches import line_of, set_to_save
+
+KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
+COMMIT = "0123456789" * 4
+
+
+@pytest.mark.parametrize(
+    ("ref", "line"),
+    [
+        ("release/2.9", "2.9"),
+        ("refs/heads/release/2.10", "2.10"),
+        ("v2.9.1-rc2", "2.9"),
+        ("refs/tags/v2.10.0", "2.10"),
+        ("release/3.7.x", "3.7.x"),
+        ("nightly", "nightly"),
+        ("main", "main"),
+        ("users/me/x", "users-me-x"),
+        ("release/2.8", None),
+        ("refs/pull/7/head", None),
+        (COMMIT, None),
+        ("v29", None),
+    ],
+)
+def test_line_of(ref: str, line: str | None) -> None:
+    assert line_of(ref, KNOWN) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "made_with", "ref", "chosen"),
+    [
+        ("mine", "2.9", "main", "mine"),
+        (None, "2.9", "main", "2.9"),
+        (None, "", "release/2.9", "2.9"),
+        (None, "", "users/me/x", "users-me-x"),
+        (None, "", COMMIT, None),
+        ("a/b", "", "main", None),
+    ],
+)
+def test_set_to_save(tmp_path: Path, name: str | None, made_with: str, ref: str, chosen: str | None) -> None:
+    if chosen is None:
+        with pytest.raises(UsageError):
+            set_to_save("p", tmp_path, name=name, made_with=made_with, ref=ref)
+        return
+    assert set_to_save("p", tmp_path, name=name, made_with=made_with, ref=ref) == tmp_path / "p" / chosen
