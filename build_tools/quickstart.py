@@ -162,8 +162,10 @@ def installation(uv: "str | None", lock: Path, *, anew: bool) -> "list[list[str]
         venv = [uv, "venv", "--quiet", "--no-project", "--clear", "--python", sys.executable, str(VENV)]
         install = [uv, "pip", "install", "--quiet", "--python", python]
     else:
-        venv = [sys.executable, "-m", "venv", "--clear", str(VENV)]
-        install = [python, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--no-compile"]
+        pip = [sys.executable, "-m", "pip", "--python", python] if has_pip() else [python, "-m", "pip"]
+        bare = ["--without-pip"] if has_pip() else []
+        venv = [sys.executable, "-m", "venv", "--clear", *bare, str(VENV)]
+        install = [*pip, "--disable-pip-version-check", "-qq", "install", "--no-compile"]
     return [venv, [*install, *hashed], [*install, *project]] if anew else [[*install, *hashed]]
 
 
@@ -210,9 +212,20 @@ def missing_tool(compiler: bool) -> int:
     return 0
 
 
+def has_pip() -> bool:
+    """Tell whether this Python's pip can install into another environment: that spares it a pip (3 s)."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return tuple(map(int, version("pip").split(".")[:2])) >= (22, 3)
+    except (PackageNotFoundError, ValueError):
+        return False
+
+
 def venv_works() -> bool:
-    """Tell whether ``python -m venv`` can make an environment with pip (Debian splits it off)."""
-    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+    """Tell whether ``python -m venv`` can make an environment, and pip in it if it must (Debian splits it off)."""
+    modules = "venv" if has_pip() else "venv, ensurepip"
+    probe = subprocess.run([sys.executable, "-c", "import " + modules], capture_output=True, check=False)
     return probe.returncode == 0
 
 

@@ -106,6 +106,20 @@ def test_the_locks_agree() -> None:
     assert product < tests
 
 
+def test_without_uv_pip_makes_the_same(project: Path, env: dict[str, str]) -> None:
+    """What uv made, venv and pip complete and renew; another folder for the cache changes nothing."""
+    import uv
+
+    path = [p for p in env["PATH"].split(os.pathsep) if not (Path(p) / "uv").exists()]
+    assert Path(uv.find_uv_bin()).parent not in map(Path, path)
+    (project / ".venv.state").write_text("{}")
+    ended = quickstart(project, {**env, "PATH": os.pathsep.join(path)}, "setup")
+    assert ended.returncode == 0, ended.stderr
+    assert "with venv and pip" in ended.stderr
+    names = {entry.name for entry in (project / ".venv" / "bin").iterdir()}
+    assert {"rocm-wheels", "cmake", "ninja", "uv"} <= names
+
+
 def test_a_foreign_venv_is_left_alone(tmp_path: Path, env: dict[str, str]) -> None:
     project = copy_project(tmp_path / "clone")
     (project / ".venv").mkdir()
@@ -144,7 +158,7 @@ def test_a_missing_program_is_one_line_with_the_package(
     project = copy_project(tmp_path / "clone")
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / "ensurepip.py").write_text("raise ImportError('split off by the distribution')")
+    (broken / "venv.py").write_text("raise ImportError('split off by the distribution')")
     place = folder_with(tmp_path, *programs)
     (place / "apt-get").symlink_to("/bin/true")
     ended = quickstart(project, {**env, "PATH": str(place), "PYTHONPATH": str(broken), "CXX": ""}, "demo")
