@@ -223,7 +223,7 @@ def has_pip() -> bool:
 
 
 def venv_works() -> bool:
-    """Tell whether ``python -m venv`` can make an environment, and pip in it if it must (Debian splits it off)."""
+    """Tell whether this Python can make an environment, and pip in it if it must (Debian splits that off)."""
     modules = "venv" if has_pip() else "venv, ensurepip"
     probe = subprocess.run([sys.executable, "-c", "import " + modules], capture_output=True, check=False)
     return probe.returncode == 0
