@@ -107,6 +107,16 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
     assert second.save().written == ()
 
 
+def test_git_am_takes_the_files(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
+    tree = Patched(upstream, tmp_path / "tree", saved)
+    tree.checkout(hipify=False)
+    wanted = tree.git("log", "--format=%an %ae %ai %B", f"{UPSTREAM}..HEAD", "--", ".", f":!{MIDDLE}")
+    tree.git("checkout", "-q", UPSTREAM)
+    files = sorted(map(str, saved.glob("base/000[123]*.patch")))
+    tree.git("am", "-q", "--keep-cr", "--keep-non-patch", *files)
+    assert tree.git("log", "--format=%an %ae %ai %B", f"{UPSTREAM}..HEAD") == wanted
+
+
 def hostile(folder: Path) -> Path:
     """Return a HOME whose git configuration would change every patch file."""
     home = folder / "hostile"

@@ -41,6 +41,7 @@ def check_request(patches: PatchSet | None, *, hipify: bool, commit: bool, submo
             f"{patches.folder / 'hipified'} has patches, which go on top of the commit that hipify makes",
             tip="leave out --no-commit-hipify, or use --no-patch or another --patchset",
         )
+    log.note(f"patches: {len(patches.all())} in {patches.folder}")
     below = sorted({*patches.base, *(patches.hipified if hipify else ())} - {""})
     if below and not submodules:
         raise PatchRefused(

@@ -88,10 +88,15 @@ class Letter:
     changes: bytes
 
 
-def needs(patch: Patch) -> str:
-    """Say which commit a patch was made for, as far as it tells."""
+def needs(patch: Patch, where: str = "") -> str:
+    """Say which commit a patch was made for, as far as it tells; ``where`` names the one that is there."""
     if base := _BASE.search(patch.data):
-        return f"it needs commit {base[1].decode()}"
+        commit = base[1].decode()
+        return f"it needs commit {commit}" + (
+            ", which is there; a patch before it, or hipify, gives something else now"
+            if commit[:12] in where
+            else ""
+        )
     made = _FROM.match(patch.data)
     if made and int(made[1], 16):
         return f"it was made from commit {made[1].decode()}, and needs the one before"
@@ -155,8 +160,10 @@ def patch_of(git: Git, commit: str, number: int, upstream: str) -> Patch:
         data = file.read_bytes()
     found = _DIFF.search(data)
     head, diff = (data[: found.start()], data[found.start() :]) if found else (data, b"")
-    base = f"\n---\nbase-commit: {upstream}\n".encode("ascii")
-    return Patch(file.name, head.rstrip(b"\n") + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
+    head = head.rstrip(b"\n")
+    base = b"\n" if b"\n\n" in head else b"\n\n"  # a line without text ends the headers
+    base += f"---\nbase-commit: {upstream}\n".encode("ascii")
+    return Patch(file.name, head + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
 
 
 def _apply(own: Git, patch: Patch, letter: Letter, where: str) -> None:
@@ -173,7 +180,7 @@ def _apply(own: Git, patch: Patch, letter: Letter, where: str) -> None:
         )
     except SourceError as cause:
         raise PatchRefused(
-            f"{patch.name} does not apply to {where}: {needs(patch)}",
+            f"{patch.name} does not apply to {where}: {needs(patch, where)}",
             tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
             "use `save-patches`; or take it out of the set, or use --no-patch",
         ) from cause
