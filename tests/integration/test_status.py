@@ -13,6 +13,10 @@ import pytest
 from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
+from rocm_wheels.errors import SourceError
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.hipify import hipify
+
 CLONE = Path(__file__).resolve().parents[2]
 
 
@@ -88,6 +92,37 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
     clone.commit("Mine", {"hip/x": "y"})
     assert clone.status().words == ("hipified", "changed")
     assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
+
+
+def test_interrupted(tree: Patched) -> None:
+    tree.checkout(hipify=False, patch=False)
+    (tree.directory / "fail-hipify").write_text("x")
+    tree.commit("Fails", {})
+    with pytest.raises(SourceError, match="boom"):
+        hipify(
+            load_project("pytorch"), tree.directory, commit=True, env=tree.env, python=Path(sys.executable)
+        )
+    assert tree.status().words == ("interrupted", "changed")
+    assert "interrupted: hipify; run it again" in door(tree, "status")[1]
+    with pytest.raises(SourceError, match=r"the hipify in .* was interrupted"):
+        tree.save()
+
+
+def test_a_submodule_that_went_and_came_back(tree: Patched, upstream: Upstream) -> None:
+    upstream.git("root", "checkout", "-q", "-B", "without", "main")
+    upstream.git("root", "rm", "-q", "-f", MIDDLE)
+    upstream.commit("root", "without submodule")
+    upstream.git("root", "checkout", "-q", "main")
+    tree.checkout(patch=False)
+    before = tree.everything()
+    tree.folder = tree.folder.parent / "bad"
+    patch = tree.folder / "hipified/x.patch"
+    patch.parent.mkdir(parents=True)
+    mail = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"
+    patch.write_text(f"{mail}diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n")
+    with pytest.raises(SourceError, match=r"hipified/x\.patch does not apply"):
+        tree.checkout("without")
+    assert tree.everything() == before
 
 
 def test_doors(tree: Patched, upstream: Upstream) -> None:

@@ -28,6 +28,7 @@ from rocm_wheels.sources.trees import (
     has_commit,
     head_and_place,
     holder,
+    is_populated,
     repositories,
     seed_index,
     temporary_index,
@@ -115,12 +116,11 @@ def _look(part: Part, state: State | None, written: Sequence[str]) -> _Before:
 
 
 def _restore(git: Git, path: str, was: _Before) -> None:
-    here = next((part.git for part in repositories(git) if part.path == path), None)
-    if here is None:
+    if path and not is_populated(git.directory / path):
         above = holder(path, (part.path for part in repositories(git)))
         parent, name = git.at(git.directory / above), path.removeprefix(f"{above}/")
         parent.text("submodule", "--quiet", "update", "--init", "--force", "--no-fetch", "--", name)
-        here = git.at(git.directory / path)
+    here = git.at(git.directory / path)
     here.text("checkout", "--quiet", "--force", "--detach", was.head)
     if was.tree != here.text("rev-parse", "HEAD^{tree}"):
         with temporary_index(here, None, keep=True) as own:
