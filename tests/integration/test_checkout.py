@@ -223,6 +223,20 @@ def test_somebodys_own_files_are_refused(trees: Trees, what: str, way: dict[str,
     assert trees.git("rev-parse", "HEAD") == head
 
 
+def test_a_refused_checkout_leaves_the_configuration(trees: Trees, tmp_path: Path) -> None:
+    trees.checkout()
+    (trees.directory / "a.cu").write_text("mine")
+    trees.git("config", "core.autocrlf", "input")
+    settings = (trees.directory / ".git" / "config").read_bytes()
+    other = tmp_path / "other.git"
+    trees.git("clone", "-q", "--bare", trees.upstream.url, str(other))
+    request = trees.request("main")
+    elsewhere = replace(request, pin=replace(request.pin, origin=other.as_uri()))
+    with pytest.raises(SourceError, match="has changes of yours"):
+        checkout(elsewhere, env=trees.env, python=Path(sys.executable))
+    assert (trees.directory / ".git" / "config").read_bytes() == settings
+
+
 def test_the_tips_work(trees: Trees, capsys: pytest.CaptureFixture[str]) -> None:
     trees.checkout()
     (trees.directory / "a.cu").write_text("mine")

@@ -197,13 +197,14 @@ def _prepare(
             log.note("the checkout has its whole history already; --depth is not needed")
             depth = None
         commit = remote.fetch(plain, pin.origin, source, depth=depth, jobs=request.jobs)
-    if origin != pin.origin:
-        _configure(plain, pin.origin, origin)
     return commit
 
 
-def _configure(git: Git, origin: str, before: str) -> None:
+def _configure(git: Git, origin: str) -> None:
     """Note the origin, and what lets the user's own git see the files as ours does."""
+    before = git.text("config", "--default", "", "--get", "remote.origin.url")
+    if before == origin:
+        return
     if before:
         log.note(f"origin was {process.hide_credentials(before)}")
     for key, value in (
@@ -233,6 +234,7 @@ def _bring(
         protect.refuse_own_work(git, state)
     ours = written_by_us(git, state)
     protect.refuse_in_the_way(git, commit, ours)
+    _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
     protect.keep_commits(git, state, commit)
     way_back = undo.remember(git, state, ours) if request.patched_with else None
     before = {**list_all(git, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}

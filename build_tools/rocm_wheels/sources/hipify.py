@@ -78,6 +78,12 @@ def hipify(
         raise SourceError(
             f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
         )
+    script = project.hipify.script
+    if script and not (directory / script).is_file():
+        raise SourceError(
+            f"{directory} has no {script}, which the recipe of {project.name} names for hipify",
+            tip="is this the right folder? name it with --checkout-dir",
+        )
     plain = Git(directory, env)
     place = git_directory(plain)
     with exclusive(place / OWN_FOLDER, what=f"hipify of {project.name}"):
