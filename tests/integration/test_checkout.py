@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -235,6 +236,25 @@ def test_a_refused_checkout_leaves_the_configuration(trees: Trees, tmp_path: Pat
     with pytest.raises(SourceError, match="has changes of yours"):
         checkout(elsewhere, env=trees.env, python=Path(sys.executable))
     assert (trees.directory / ".git" / "config").read_bytes() == settings
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_commit_without_its_files_is_fetched_again(trees: Trees, interrupted: bool) -> None:
+    """A fetch that was killed leaves the commit, and not what it needs."""
+    trees.checkout()
+    origin = ["git", "-C", str(trees.upstream.folder / "root")]
+    commit = subprocess.run(
+        [*origin, "cat-file", "commit", "feature"], capture_output=True, check=True
+    ).stdout
+    write = ["git", "-C", str(trees.directory), "hash-object", "-t", "commit", "-w", "--stdin"]
+    subprocess.run(write, input=commit, check=True, capture_output=True)
+    if interrupted:
+        place = trees.directory / ".git" / "rocm-wheels"
+        (state,) = [path for path in place.glob("*.json") if '"operation"' in path.read_text()]
+        state.write_text(state.read_text().replace('"operation": null', '"operation": "checkout"'))
+    result = trees.checkout("feature")
+    assert result.changed and trees.is_clean()
+    assert trees.git("fsck", "--connectivity-only", "--no-dangling") == ""
 
 
 def test_the_tips_work(trees: Trees, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from rocm_wheels.sources.patches import PatchSet
 from rocm_wheels.sources.pins import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
-from rocm_wheels.sources.trees import has_commit, has_object, head_and_place
+from rocm_wheels.sources.trees import has_commit, head_and_place, is_whole
 from rocm_wheels.workspace import exclusive
 
 
@@ -191,7 +191,7 @@ def _prepare(
             f"not of {process.hide_credentials(pin.origin)}",
             tip="name another folder with --checkout-dir, or give that origin with --gitrepo-origin",
         )
-    if not has_object(plain, commit):
+    if not is_whole(plain, commit):
         depth = request.depth
         if depth is not None and has_commit(plain) and not remote.is_shallow(plain):
             log.note("the checkout has its whole history already; --depth is not needed")

@@ -26,6 +26,7 @@ from rocm_wheels.sources.trees import (
     entries,
     gitlinks,
     has_commit,
+    has_folders,
     has_object,
     is_populated,
     repositories,
@@ -83,7 +84,8 @@ def rescue(part: Part, state: State, target: str) -> None:
     left = state.left.get(part.path)
     known = {head, target if not part.path else part.link}
     known |= {left.upstream, left.head} if left is not None else set()
-    trees = [commit for commit in sorted(known) if has_object(git, commit)]
+    # a fetch that was killed leaves commits without their folders
+    trees = [commit for commit in sorted(known) if has_object(git, commit) and has_folders(git, commit)]
     trees += [left.tree] if left is not None else []
     ours = {(e.path, e.object) for tree in trees for e in entries(git, tree)}
     files = [e for e in entries(git, now) if e.mode != GITLINK]

@@ -164,6 +164,21 @@ def has_object(git: Git, commit: str) -> bool:
     return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
 
+def has_folders(git: Git, commit: str) -> bool:
+    """Tell whether a commit's own listing can be read."""
+    return git.succeeds("ls-tree", "-r", "-t", "--name-only", "--full-tree", commit)
+
+
+def is_whole(git: Git, commit: str) -> bool:
+    """Tell whether a commit is there with all that it needs.
+
+    Git vouches for what a ref holds; a fetch that was killed leaves commits without their files.
+    """
+    if not has_object(git, commit):
+        return False
+    return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
+
+
 def _entry(field: str) -> Entry:
     facts, path = field.split("\t", 1)
     mode, _, oid = facts.split(" ")
