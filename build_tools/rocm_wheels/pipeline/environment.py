@@ -15,7 +15,6 @@ from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.summary import human_time
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import RocmSdk, ask
-from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 from rocm_wheels.sdk.install import (
     BuildEnvironment,
     ensure_environment,
@@ -57,18 +56,17 @@ def install_rocm(
 
     ``renew``: an open version specifier is resolved again. Raises SdkError.
     """
-    spec = _spec(request)
     if request.current_env:
         with step(f"install-rocm into {request.python}") as shown:
-            return _ask(install_into(request.python, spec, env, shown.line), env)
+            return _ask(install_into(request.python, request, env, shown.line), env)
     shown = LiveStep("install-rocm")
     shown.start()
     try:
-        environment = ensure_environment(spec, workspace, env, shown.line, upgrade=renew)
+        environment = ensure_environment(request, workspace, env, shown.line, upgrade=renew)
     finally:
         shown.stop()
     how = f"done in {human_time(shown.seconds)}" if environment.created else "up to date"
-    log.note(f"install-rocm: {how} ({spec.requirement})")
+    log.note(f"install-rocm: {how} ({request.requirement})")
     return _ask(environment, env)
 
 
@@ -77,7 +75,7 @@ def find_rocm(request: SdkRequest, workspace: Workspace, env: Mapping[str, str])
     if request.current_env:
         place = request.python.parent
         return _ask(BuildEnvironment(request.python, place, place.parent, created=False), env)
-    environment = existing_environment(_spec(request), workspace, env)
+    environment = existing_environment(request, workspace, env)
     if environment is None:
         raise UsageError(
             f"no build environment with rocm{request.rocm_spec} for {request.python} is in "
@@ -126,18 +124,6 @@ def forget_built(ready: Ready, *, distribution: str, env: Mapping[str, str]) -> 
     known.pop(distribution, None)
     write_json(record, known)
     uninstall(ready.environment, distribution, env=env)
-
-
-def _spec(request: SdkRequest) -> EnvironmentSpec:
-    return EnvironmentSpec(
-        python=request.python,
-        rocm_spec=request.rocm_spec,
-        extras=request.extras,
-        index_url=request.index_url,
-        find_links=request.find_links,
-        cache_dir=request.cache_dir,
-        pre=request.pre,
-    )
 
 
 def _ask(environment: BuildEnvironment, env: Mapping[str, str]) -> Ready:

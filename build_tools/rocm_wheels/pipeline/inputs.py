@@ -95,20 +95,29 @@ def plan_build(
     base = dict(setting.env)
     prepend_path(base, "PATH", setting.ready.environment.bin, asked.platform)  # its cmake, not the machine's
     environment = build_environment(request, base)
-    python = setting.ready.environment.python
-    key = tree_key(request, environment, python=python, python_tag=setting.ready.python_tag)
-    rules = project.version
-    told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     inputs = {
-        **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
-        **{name: environment[name] for name in told if name and name in environment},
-        **{name: setting.env[name] for name in _USERS if name in setting.env},
+        **_configuration(request, environment, setting),
         **wheels,
         "commit": identity.commit,
         "sources": identity.tree,
-        "ROCm packages": setting.ready.content,
-        "build tools": " ".join(setting.tools),
-        "step": CODE_VERSION,
     }
     said = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
     return PlannedBuild(request, environment, dict(sorted(inputs.items())), said)
+
+
+def _configuration(
+    request: BuildRequest, environment: Mapping[str, str], setting: Setting
+) -> Mapping[str, str]:
+    """Return the inputs that are not sources: variables, ROCm, tools, and this step's own code."""
+    ready = setting.ready
+    key = tree_key(request, environment, python=ready.environment.python, python_tag=ready.python_tag)
+    rules = request.project.version
+    told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    return {
+        **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
+        **{name: environment[name] for name in told if name and name in environment},
+        **{name: setting.env[name] for name in _USERS if name in setting.env},
+        "ROCm packages": ready.content,
+        "build tools": " ".join(setting.tools),
+        "step": CODE_VERSION,
+    }

@@ -10,19 +10,13 @@ from typing import Literal
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Platform, Project, build_order, load_project
+from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class SdkRequest:
-    """Which ROCm packages, from where, into which environment (see the options of install-rocm)."""
+class SdkRequest(EnvironmentSpec):
+    """Which ROCm packages, from where, and whether into the active environment, that of ``python``."""
 
-    python: Path
-    rocm_spec: str = ">1.0"
-    extras: tuple[str, ...] = ()
-    index_url: str | None = None
-    find_links: str | None = None
-    cache_dir: Path | None = None
-    pre: bool = True
     current_env: bool = False
 
 
