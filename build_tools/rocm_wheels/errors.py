@@ -49,29 +49,10 @@ class BuildError(RocmWheelsError):
     exit_code = 12
 
 
-class PackageError(RocmWheelsError):
-    """A finished wheel cannot be rewritten, repaired or bundled."""
-
-    exit_code = 13
-
-
 class AuditError(RocmWheelsError):
     """A finished wheel is not what was asked for."""
 
     exit_code = 14
-
-
-class ReleaseError(RocmWheelsError):
-    """Staging, gate or promotion refused."""
-
-    exit_code = 15
-
-
-class TestsError(RocmWheelsError):
-    """Tests of a wheel failed, or did not run."""
-
-    exit_code = 16
-    __test__ = False  # not a pytest class
 
 
 def explain(error: BaseException) -> str:

@@ -182,14 +182,15 @@ class ProjectStep:
         if self.setting.request.verify:
             shown.line(f"checking {wheel.path.name}")
             report = self._verify(wheel, log_file, shown)
-        elif self.project.build.installed_for_others:
-            self._install(self.project, wheel.path, sha256_of(wheel.path))
+        digest = report.sha256 if report else sha256_of(wheel.path)
+        if report is None and self.project.build.installed_for_others:
+            self._install(self.project, wheel.path, digest)
         target = self._collect(wheel.path)
         wheel.path.unlink()
         return Built(
             project=self.project,
             version=wheel.version,
-            output=Output.of(target, report.sha256 if report else None),
+            output=Output.of(target, digest),
             targets=report.targets if report else (),
             verified=report is not None,
             again=False,
