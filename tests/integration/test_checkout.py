@@ -16,7 +16,7 @@ from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
 from rocm_wheels.sources.identity import tree_identity
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.pins.choose import Pin
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")

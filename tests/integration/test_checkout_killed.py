@@ -13,7 +13,7 @@ from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.pins.choose import Pin
 
 WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "reset", "add")
 DRIVER = """
@@ -21,7 +21,7 @@ import os, sys
 from pathlib import Path
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, checkout
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.pins.choose import Pin
 url, ref, tree, python, commit = sys.argv[1:]
 request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"),
     commit_hipify=commit == "True", local_origin=True)

@@ -15,7 +15,7 @@ from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, checkout
 from rocm_wheels.sources.hipify import hipify
 from rocm_wheels.sources.identity import tree_identity
-from rocm_wheels.sources.pins import choose_pin
+from rocm_wheels.sources.pins.choose import choose_pin
 from rocm_wheels.workspace import home
 
 pytestmark = pytest.mark.network

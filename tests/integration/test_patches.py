@@ -12,7 +12,7 @@ from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
 
 from rocm_wheels.errors import RocmWheelsError, SourceError, explain
-from rocm_wheels.sources.patch_mail import PatchRefused
+from rocm_wheels.sources.patches.mail import PatchRefused
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 

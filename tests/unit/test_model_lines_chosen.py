@@ -9,7 +9,7 @@ import pytest
 from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
 from rocm_wheels.model.lines import line_named
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.pins import Pin, choose_pin
+from rocm_wheels.sources.pins.choose import Pin, choose_pin
 
 A = "a" * 40
 ROW = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio\n"

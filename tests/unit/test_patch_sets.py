@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.sources.patches import line_of, set_to_save
+from rocm_wheels.sources.patches.sets import line_of, set_to_save
 
 KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
 COMMIT = "0123456789" * 4

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageError
 from rocm_wheels.model.project import Project, Source, load_project
 from rocm_wheels.records import parse
-from rocm_wheels.sources.pin_files import parse_commit, parse_version
-from rocm_wheels.sources.pins import choose_pin
-from rocm_wheels.sources.related_commits import parse_related_commits, read_related_commits
+from rocm_wheels.sources.pins.choose import choose_pin
+from rocm_wheels.sources.pins.files import parse_commit, parse_version
+from rocm_wheels.sources.pins.related_commits import parse_related_commits, read_related_commits
 
 A, B = "a" * 40, "b" * 40
 AUDIO = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio"

@@ -12,7 +12,7 @@ import click
 from rocm_wheels.cli.boundary import environment
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources.patches import PatchSet
+    from rocm_wheels.sources.patches.sets import PatchSet
     from rocm_wheels.sources.status import TreeStatus
 
 Place = Callable[[str, "Path | None", "str | None", "Path | None"], Path]
@@ -30,7 +30,7 @@ def checkout_options() -> list[click.Parameter]:
 def chosen(project: str, ref: str, given: Mapping[str, Any]) -> PatchSet | None:
     """Return the patch set that the options of a checkout choose. Raises UsageError, DataError."""
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.sources.patches import choose_set
+    from rocm_wheels.sources.patches.sets import choose_set
 
     if not given["patch"]:
         if given["patchset"] is not None:
@@ -89,8 +89,8 @@ def _save(project: str, place: Place, **given: Any) -> None:
     from rocm_wheels import log
     from rocm_wheels.errors import UsageError
     from rocm_wheels.model.project import load_project
-    from rocm_wheels.sources.patches import set_to_save
-    from rocm_wheels.sources.save_patches import origin_of_tree, save_patches
+    from rocm_wheels.sources.patches.save import origin_of_tree, save_patches
+    from rocm_wheels.sources.patches.sets import set_to_save
     from rocm_wheels.workspace import in_clone
 
     if given["patch_dir"] is None and not in_clone():

@@ -130,8 +130,8 @@ def _run_checkout(project: str, **given: Any) -> None:
     from rocm_wheels.model.lines import line_named
     from rocm_wheels.model.project import load_project
     from rocm_wheels.sources.checkout import CheckoutRequest, checkout
-    from rocm_wheels.sources.pins import choose_pin
-    from rocm_wheels.sources.remote import origin_of
+    from rocm_wheels.sources.network.remote import origin_of
+    from rocm_wheels.sources.pins.choose import choose_pin
 
     recipe, platform = load_project(project), _platform()
     origin, local = given["gitrepo_origin"], False

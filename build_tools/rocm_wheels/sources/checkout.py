@@ -15,16 +15,17 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources import build_env, protect, remote, undo
-from rocm_wheels.sources.apply_patches import check_request, refuse_early, stage
+from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
-from rocm_wheels.sources.patch_mail import PatchRefused
-from rocm_wheels.sources.patches import PatchSet
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.sources.network import remote
+from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
+from rocm_wheels.sources.patches.mail import PatchRefused
+from rocm_wheels.sources.patches.sets import PatchSet
+from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
 from rocm_wheels.sources.trees import has_commit, head_and_place, is_whole

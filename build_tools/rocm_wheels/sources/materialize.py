@@ -12,7 +12,7 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.sources.commits import tag_upstream
 from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, scan_ignored
 from rocm_wheels.sources.git import Git, git_directory
-from rocm_wheels.sources.remote import update_submodules
+from rocm_wheels.sources.network.remote import update_submodules
 from rocm_wheels.sources.state import LEFT_REF, OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
     GITLINK,

@@ -9,9 +9,9 @@ from pathlib import Path
 from rocm_wheels.errors import SourceError
 from rocm_wheels.process import hide_credentials
 from rocm_wheels.sources import protect
-from rocm_wheels.sources.apply_patches import ours
 from rocm_wheels.sources.git import Git, without_private_filters
 from rocm_wheels.sources.identity import combined_tree
+from rocm_wheels.sources.patches.apply import ours
 from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
 from rocm_wheels.sources.trees import (
     Part,

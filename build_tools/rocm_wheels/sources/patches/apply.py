@@ -14,8 +14,8 @@ from rocm_wheels.errors import SourceError
 from rocm_wheels.sources import protect
 from rocm_wheels.sources.commits import refresh, tree_with, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, Git
-from rocm_wheels.sources.patch_mail import PatchRefused, commit_series
-from rocm_wheels.sources.patches import Patch, PatchSet
+from rocm_wheels.sources.patches.mail import PatchRefused, commit_series
+from rocm_wheels.sources.patches.sets import Patch, PatchSet
 from rocm_wheels.sources.state import HIPIFY_MESSAGE, Left, State, write_state
 from rocm_wheels.sources.trees import GITLINK, Part, entries, holder, repositories
 

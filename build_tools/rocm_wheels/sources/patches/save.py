@@ -14,10 +14,10 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import protect
-from rocm_wheels.sources.apply_patches import ours
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
-from rocm_wheels.sources.patch_mail import PatchRefused, commit_series, patch_of
-from rocm_wheels.sources.patches import Patch, PatchSet, read_patch_set
+from rocm_wheels.sources.patches.apply import ours
+from rocm_wheels.sources.patches.mail import PatchRefused, commit_series, patch_of
+from rocm_wheels.sources.patches.sets import Patch, PatchSet, read_patch_set
 from rocm_wheels.sources.state import HIPIFY_TAG, OWN_FOLDER, UPSTREAM_TAG, State, read_state, write_state
 from rocm_wheels.sources.trees import Part, has_commit, head_and_place, repositories
 from rocm_wheels.workspace import exclusive, write_whole

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.sources.pin_files import read_text
+from rocm_wheels.sources.pins.files import read_text
 
 FILE_NAME = "related_commits"
 _FIELDS = ("os", "source", "project", "branch", "commit", "origin")

@@ -20,8 +20,8 @@ from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.project import Platform, Project, Source
 from rocm_wheels.model.versions import base_version
-from rocm_wheels.sources.pin_files import parse_commit, parse_version, read_text
-from rocm_wheels.sources.related_commits import FILE_NAME, read_related_commits
+from rocm_wheels.sources.pins.files import parse_commit, parse_version, read_text
+from rocm_wheels.sources.pins.related_commits import FILE_NAME, read_related_commits
 
 _TIP = "check out torch first (--torch-dir says where it is), or name the commit with --repo-hashtag"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
-from rocm_wheels.sources.patches import Patch
+from rocm_wheels.sources.patches.sets import Patch
 from rocm_wheels.sources.trees import temporary_index
 
 _DATE = re.compile(r"(?:\w{3}, )?\d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\Z")

@@ -1,0 +1,1 @@
+"""What needs a server, or a mirror of one: refs, commits, submodules."""

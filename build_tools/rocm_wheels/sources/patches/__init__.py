@@ -1,0 +1,1 @@
+"""Patch sets: read, applied before and after hipify, saved from a tree."""

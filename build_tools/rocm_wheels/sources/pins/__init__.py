@@ -1,0 +1,1 @@
+"""Which commit of which repository: options, pins in the torch tree, release lines, recipes."""
