@@ -15,43 +15,36 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
 from pathlib import Path
 
 _PATIENCE_SECONDS = 10.0
 
 
-@dataclass
-class _Ledger:
-    """Where groups are noted at the moment, if anywhere."""
-
-    path: Path | None = None
-
-
-_ledger = _Ledger()
+# where groups are noted at the moment, if anywhere; each thread of work has its own
+_ledger: ContextVar[Path | None] = ContextVar("ledger", default=None)
 
 
 @contextmanager
 def noted_in(path: Path) -> Iterator[None]:
     """Note every group that is started inside in ``path``; the file is gone afterwards."""
-    outer = _ledger.path
-    _ledger.path = path
+    outer = _ledger.set(path)
     try:
         yield
     finally:
-        _ledger.path = outer
+        _ledger.reset(outer)
         path.unlink(missing_ok=True)
 
 
 def started(leader: int) -> None:
     """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
-    if _ledger.path is not None and (began := _began(leader)):
+    if _ledger.get() is not None and (began := _began(leader)):
         _write(f"+{leader} {began}\n")
 
 
 def ended(leader: int) -> None:
     """Note that a group is over."""
-    if _ledger.path is not None:
+    if _ledger.get() is not None:
         _write(f"-{leader}\n")
 
 
@@ -126,6 +119,6 @@ def _kill(pid: int) -> None:
 
 
 def _write(line: str) -> None:
-    if _ledger.path is not None:
-        with _ledger.path.open("a", encoding="ascii") as file:
+    if (path := _ledger.get()) is not None:
+        with path.open("a", encoding="ascii") as file:
             file.write(line)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -30,6 +31,7 @@ class _Screen:
 
 
 _screen = _Screen()
+_prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
 def configure(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
@@ -65,11 +67,12 @@ def paint(text: str, *styles: str) -> str:
 def note(text: str) -> None:
     """Print a line of progress."""
     if not _screen.quiet:
-        _write(text)
+        _write(_marked(text))
 
 
 def warn(text: str) -> None:
     """Print a warning; on GitHub it becomes an annotation."""
+    text = _marked(text)
     _write(f"::warning::{_escape(text)}" if _screen.github else paint("warning: ", "yellow") + text)
 
 
@@ -83,9 +86,19 @@ def live(text: str) -> None:
     if not _screen.terminal or _screen.quiet:
         return
     with _screen.lock:
-        _screen.live = hide_credentials(text)
+        _screen.live = hide_credentials(_marked(text)) if text else ""
         _erase()
         _draw()
+
+
+@contextmanager
+def prefixed(name: str) -> Iterator[None]:
+    """Begin every line that is printed inside with ``[name]``: work goes on side by side."""
+    outer = _prefix.set(f"[{name}] ")
+    try:
+        yield
+    finally:
+        _prefix.reset(outer)
 
 
 @contextmanager
@@ -97,6 +110,10 @@ def group(title: str) -> Iterator[None]:
     finally:
         if _screen.github:
             note("::endgroup::")
+
+
+def _marked(text: str) -> str:
+    return _prefix.get() + text
 
 
 def _write(text: str) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -30,6 +30,9 @@ _TAIL_LINES = 15
 # up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
 # endless word would take time with the square of its length
 _URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
+_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def run(
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
+    silence: float | None = None,
     check: type[RocmWheelsError] | None = BuildError,
     what: str | None = None,
     tip: str | None = None,
@@ -86,13 +90,15 @@ def run(
     """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
 
     A non-zero exit raises ``check`` (its message ends with the last lines printed), or is
-    returned when ``check`` is ``None``. ``timeout`` is in seconds. Standard input is closed.
+    returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
+    printed nothing for ``silence`` seconds. Standard input is closed. What a program draws over
+    (up to a carriage return) goes to ``on_line`` alone.
     """
     name = what or f"`{shell_line(argv)}`"
     error = check or BuildError
     begin = time.monotonic()
     child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
-    expired = _Watchdog(child, timeout)
+    expired = _Watchdog(child, timeout, silence)
     tail: list[str] = []
     sink: IO[str] | None = None
     try:
@@ -101,8 +107,13 @@ def run(
             sink = log.open("a", encoding="utf-8", errors="replace")
             sink.write(f"$ {shell_line(argv, cwd=cwd)}\n")
         assert child.stdout is not None
-        for raw in child.stdout:
+        for raw in _pieces(child.stdout):
+            expired.heard()
             line = hide_credentials(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            if raw.endswith(b"\r"):
+                if on_line is not None and line:
+                    on_line(line)
+                continue
             if sink is not None:
                 sink.write(line + "\n")
                 sink.flush()
@@ -114,14 +125,14 @@ def run(
         end_tree(child)
         raise
     finally:
-        groups.ended(child.pid)
+        _ended(child)
         expired.cancel()
         if sink is not None:
             sink.close()
         if child.stdout is not None:
             child.stdout.close()
     if expired.fired:
-        raise error(f"{name} was stopped after {timeout:.0f} s without an end", tip=tip)
+        raise error(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode and check is not None:
         raise check(_failure(name, child.returncode, tail), tip=_tip(tail, tip))
     return Finished(child.returncode, time.monotonic() - begin)
@@ -156,7 +167,7 @@ def capture(
         end_tree(child)
         raise
     finally:
-        groups.ended(child.pid)
+        _ended(child)
     if child.returncode:
         said = hide_credentials((err or out).decode("utf-8", "replace")).splitlines()
         raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=_tip(said, tip))
@@ -181,6 +192,17 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
+def end_all() -> None:
+    """End every program that is running now, in whatever thread it was started."""
+    for child in list(_running):
+        end_tree(child)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> None:
+    groups.ended(child.pid)
+    _running.discard(child)
+
+
 def _group_is_gone(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait until no process of a group is alive; the first may be gone long before the last."""
     deadline = time.monotonic() + seconds
@@ -192,25 +214,55 @@ def _group_is_gone(child: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 class _Watchdog:
-    """Ends a process tree when its time is over."""
+    """Ends a process tree when its time is over, or when it has been silent for too long."""
 
-    def __init__(self, child: subprocess.Popen[bytes], timeout: float | None) -> None:
-        self.fired = False
+    def __init__(self, child: subprocess.Popen[bytes], timeout: float | None, silence: float | None) -> None:
+        self.fired = ""  # what it was ended after
         self._child = child
-        self._timer = threading.Timer(timeout, self._fire) if timeout is not None else None
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
+        self._silence = silence
+        self._heard = begin = time.monotonic()
+        self._end = None if timeout is None else begin + timeout
+        self._timeout = timeout
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        if timeout is not None or silence is not None:
+            self._thread.start()
 
-    def _fire(self) -> None:
-        self.fired = True
-        end_tree(self._child)
+    def heard(self) -> None:
+        """Note that the program printed something."""
+        self._heard = time.monotonic()
+
+    def _watch(self) -> None:
+        while True:
+            quiet = None if self._silence is None else self._heard + self._silence
+            first = min(moment for moment in (self._end, quiet) if moment is not None)
+            if self._over.wait(max(first - time.monotonic(), 0)):
+                return
+            now = time.monotonic()
+            if self._end is not None and now >= self._end:
+                self.fired = f"{self._timeout:g} s without an end"
+            elif self._silence is not None and now >= self._heard + self._silence:
+                self.fired = f"{self._silence:g} s without any progress"
+            if self.fired:
+                end_tree(self._child)
+                return
 
     def cancel(self) -> None:
         """Call it off, or wait until it has ended the last process."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield what a program prints, as soon as a line ends or is about to be drawn over."""
+    rest = b""
+    while chunk := os.read(stream.fileno(), 1 << 16):
+        *whole, rest = _ENDS.split(rest + chunk)
+        for text, end in zip(whole[::2], whole[1::2], strict=True):
+            yield text + end
+    if rest:
+        yield rest
 
 
 def _start(
@@ -236,6 +288,7 @@ def _start(
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
     groups.started(child.pid)
+    _running.add(child)
     return child
 
 

@@ -134,24 +134,30 @@ WAIT = "wait for it to end, then run this again"
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, *, what: str, tip: str = WAIT) -> Iterator[None]:
+def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets a UsageError that names the holder.
 
-    ``tip`` is for that other run. The lock belongs to the process: it ends with it, also by
-    ``kill -9``. Programs that a killed holder had started and that are still at work are ended first.
+    ``tip`` is for that other run, which waits for ``patience`` seconds and says so. The lock belongs
+    to the process: it ends with it, also by ``kill -9``. Programs that a killed holder had started and
+    that are still at work are ended first.
     """
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
     owner = folder / ".owner"
     lock = FileLock(str(folder / ".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        holder = ""
-        with contextlib.suppress(OSError):
-            holder = owner.read_text(encoding="utf-8").strip()
-        raise UsageError(f"{folder} is in use by {holder or 'another run'}", tip=tip) from None
+    for seconds in (0.0, patience):
+        try:
+            lock.acquire(timeout=seconds)
+            break
+        except Timeout:
+            holder = ""
+            with contextlib.suppress(OSError):
+                holder = owner.read_text(encoding="utf-8").strip()
+            said = f"{folder} is in use by {holder or 'another run'}"
+            if seconds == patience:
+                raise UsageError(said, tip=tip) from None
+            log.note(f"{said}; waiting")
     try:
         owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
         if left := groups.end_left_behind(folder / ".groups"):

@@ -1,0 +1,85 @@
+"""Several pieces of work at a time, in threads: what they wait for are programs and networks.
+
+Each piece runs in a copy of the caller's context, so that what is noted or printed there keeps
+its place (``groups.noted_in``, ``log.prefixed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from typing import TypeVar
+
+from rocm_wheels import process
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+More = tuple[R, Iterable[T]]
+
+
+def each(work: Callable[[T], R], items: Iterable[T], *, jobs: int) -> list[R]:
+    """Return ``work(item)`` for every item, in their order, ``jobs`` at a time.
+
+    After a failure nothing new is begun; what runs ends, then the first failure in the order of the
+    items is raised. An interruption ends the programs that were started.
+    """
+    listed = list(items)
+    found = dict(spread(lambda item: ((item[0], work(item[1])), ()), enumerate(listed), jobs=jobs))
+    return [found[number] for number in range(len(listed))]
+
+
+def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) -> list[R]:
+    """Do work that finds more work: ``work(item)`` returns its result and further items.
+
+    Returns the results in the order in which they were ready; failures and interruptions as in ``each``.
+    """
+    waiting: list[tuple[int, T]] = list(enumerate(items))
+    begun = len(waiting)
+    running: dict[Future[More[R, T]], int] = {}
+    results: list[R] = []
+    failed: dict[int, BaseException] = {}
+    with ThreadPoolExecutor(max(jobs, 1), thread_name_prefix="rocm-wheels") as pool:
+        try:
+            while running or (waiting and not failed):
+                while waiting and not failed and len(running) < max(jobs, 1):
+                    number, item = waiting.pop(0)
+                    running[pool.submit(copy_context().run, work, item)] = number
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    number = running.pop(future)
+                    cause = future.exception()
+                    if cause is not None:
+                        if not isinstance(cause, Exception):
+                            raise cause
+                        failed[number] = cause
+                        continue
+                    result, more = future.result()
+                    results.append(result)
+                    for item in more:
+                        waiting.append((begun, item))
+                        begun += 1
+        except BaseException:
+            while any(not future.done() for future in running):  # one that was ended may begin another
+                process.end_all()
+                wait(running, timeout=0.1)
+            raise
+    if failed:
+        raise failed[min(failed)]
+    return results
+
+
+def results_of(work: Callable[[T], R], items: Iterable[T], *, jobs: int) -> Iterator[R | Exception]:
+    """Yield for every item, in their order, what ``work`` returned or the error that it raised.
+
+    One failure stops none of the others. What is no ``Exception`` ends them all.
+    """
+
+    def tried(item: T) -> R | Exception:
+        try:
+            return work(item)
+        except Exception as failure:
+            return failure
+
+    yield from each(tried, items, jobs=jobs)
