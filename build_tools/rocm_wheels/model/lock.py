@@ -1,0 +1,62 @@
+"""The lock: every repository of a set at one commit, and what it is to be built for.
+
+Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON with sorted,
+indented keys and no date: the same sources give the same bytes. No credentials are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from rocm_wheels.model.project import Platform
+from rocm_wheels.records import Record
+
+ObjectId = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{40}\Z")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class LockedSubmodule(Record):
+    """A submodule, at any depth: where it comes from, its commit and that commit's tree."""
+
+    origin: str
+    commit: ObjectId
+    tree: ObjectId | None = None
+
+
+class LockedPatches(Record):
+    """The patch set of a checkout: its name (a release line as a rule) and ``PatchSet.digest``."""
+
+    name: str
+    digest: Sha256
+
+
+class LockedProject(Record):
+    """One project. ``ref`` is what was asked for and ``why`` says by whom; ``commit`` is what it was.
+
+    ``version`` is the base version in the tree. ``submodules`` maps paths from the root to what is
+    there; it is ``None``, as ``tree`` is, where a manifest of another tool did not say.
+    """
+
+    origin: str
+    ref: str
+    why: str
+    commit: ObjectId
+    tree: ObjectId | None = None
+    version: str | None = None
+    patches: LockedPatches | None = None
+    submodules: Mapping[str, LockedSubmodule] | None = None
+
+
+class Lock(Record):
+    """A whole set. ``rocm`` is a version of the ROCm packages; empty targets or Pythons leave them open."""
+
+    lock_version: Literal["1"] = "1"
+    platform: Platform = "linux"
+    line: str | None = None
+    rocm: str | None = None
+    targets: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    projects: Mapping[str, LockedProject]

@@ -1,0 +1,1 @@
+"""The lock: made, read, compared, renewed."""

@@ -1,0 +1,101 @@
+"""How servers are reached: tried again when a failure may pass, cut when nothing comes any more.
+
+A failure may pass (a name that could not be looked up, a reset connection, a server that is busy) or
+it may not (no such repository, no permission, no such ref). Only the first kind is tried again;
+what is not known counts as the second, so that a mistake is told at once.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rocm_wheels import log
+from rocm_wheels.errors import SourceError
+
+T = TypeVar("T")
+
+_FIRST_WAIT = 1.0
+_LONGEST_WAIT = 60.0
+_SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
+
+# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol; curl's strerror.c).
+_MAY_PASS = re.compile(
+    r"""could\ not\ resolve\ host | temporary\ failure\ in\ name\ resolution
+    | connection\ (was\ )?(reset|refused|timed\ out|closed) | failed\ to\ connect | couldn't\ connect
+    | operation\ (too\ slow|timed\ out) | timed\ out | without\ (any\ progress|an\ end)
+    | early\ eof | unexpected\ disconnect | the\ remote\ end\ hung\ up | hung\ up\ unexpectedly
+    | rpc\ failed | requested\ url\ returned\ error:\ (408|425|429|5\d\d) | http\ (429|5\d\d)
+    | empty\ reply\ from\ server | transfer\ closed | recv\ failure | send\ failure
+    | gnutls_handshake | ssl_error_syscall | tls\ connection\ was\ non-properly\ terminated | http/2\ stream
+    | network\ is\ unreachable | no\ route\ to\ host | invalid\ index-pack\ output | broken\ pipe""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FOR_GOOD = re.compile(
+    r"""not\ found | does\ not\ (exist|appear\ to\ be) | authentication\ failed | permission\ denied
+    | could\ not\ read\ (username|password) | couldn't\ find\ remote\ ref | not\ our\ ref
+    | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """``retries`` after a failure that may pass; ``timeout``: seconds that a transfer may stand still.
+
+    ``mirrors``: the folder of bare repositories that checkouts share (``None``: none).
+    ``jobs``: transfers at a time.
+    """
+
+    retries: int = 4
+    timeout: float = 120.0
+    mirrors: Path | None = None
+    jobs: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Configuration (``key=value``) with which git itself gives up on a slow HTTP transfer."""
+        return (
+            f"http.lowSpeedLimit={_SLOW_BYTES}",
+            f"http.lowSpeedTime={max(1, round(self.timeout))}",
+        )
+
+
+def may_pass(failure: SourceError) -> bool:
+    """Tell whether a failure of the network is worth another attempt."""
+    said = str(failure)
+    return bool(_MAY_PASS.search(said)) and not _FOR_GOOD.search(said)
+
+
+def waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the seconds before each further attempt: twice as long each time, half of it by chance.
+
+    Chance keeps many machines, cut off at the same moment, from coming back at the same moment.
+    """
+    for number in range(retries):
+        whole = min(_FIRST_WAIT * 2**number, _LONGEST_WAIT)
+        yield whole / 2 + whole / 2 * chance()
+
+
+def tried(
+    attempt: Callable[[], T], *, transport: Transport, what: str, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
+
+    Raises the last SourceError.
+    """
+    for number, seconds in enumerate(waits(transport.retries), start=1):
+        try:
+            return attempt()
+        except SourceError as failure:
+            if not may_pass(failure):
+                raise
+            reason = str(failure).strip().splitlines()[-1].lstrip(" |")
+            log.warn(f"{what}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})")
+        sleep(seconds)
+    return attempt()

@@ -1,0 +1,80 @@
+"""Which failures of a network are tried again, and how long we wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.network.transport import Transport, may_pass, tried, waits
+
+# as git 2.39 with libcurl and OpenSSH print them
+PASSING = [
+    "fatal: unable to access 'https://h/x/': Could not resolve host: h",
+    "fatal: unable to access 'https://h/x/': Failed to connect to h port 443 after 1 ms: Connection refused",
+    "fatal: unable to access 'https://h/x/': The requested URL returned error: 503",
+    "error: RPC failed; HTTP 502 curl 22 The requested URL returned error: 502",
+    "error: RPC failed; curl 28 Operation too slow. Less than 1000 bytes/sec transferred the last 30 seconds",
+    "fetch-pack: unexpected disconnect while reading sideband packet",
+    "fatal: early EOF",
+    "ssh: connect to host h port 22: Connection timed out",
+    "kex_exchange_identification: read: Connection reset by peer",
+    "fetching main of x was stopped after 120 s without any progress",
+]
+LASTING = [
+    "fatal: repository 'https://h/x/' not found",
+    "fatal: unable to access 'https://h/x/': The requested URL returned error: 403",
+    "fatal: Authentication failed for 'https://h/x/'",
+    "fatal: couldn't find remote ref nightly",
+    "fatal: remote error: upload-pack: not our ref 0123",
+    "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.",
+    "error: unable to write file: No space left on device\nfatal: early EOF",
+    "something that nobody has seen before",
+]
+
+
+@pytest.mark.parametrize("said", PASSING)
+def test_a_failure_that_may_pass(said: str) -> None:
+    assert may_pass(SourceError(said))
+
+
+@pytest.mark.parametrize("said", LASTING)
+def test_a_failure_that_will_not(said: str) -> None:
+    assert not may_pass(SourceError(said))
+
+
+def test_waits_double_and_keep_apart() -> None:
+    assert list(waits(8, lambda: 1.0)) == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert list(waits(3, lambda: 0.0)) == [0.5, 1, 2]
+
+
+def test_the_last_failure_is_the_one_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    said = iter(["early EOF", "RPC failed", "Connection reset by peer"])
+    slept: list[float] = []
+
+    def attempt() -> None:
+        raise SourceError(next(said))
+
+    with pytest.raises(SourceError, match="Connection reset"):
+        tried(attempt, transport=Transport(retries=2), what="fetching", sleep=slept.append)
+    assert len(slept) == 2
+    assert "fetching: early EOF; trying again in" in capsys.readouterr().err
+
+
+def test_what_will_not_pass_is_told_at_once() -> None:
+    def attempt() -> None:
+        raise SourceError("repository not found")
+
+    with pytest.raises(SourceError, match="not found"):
+        tried(attempt, transport=Transport(), what="fetching", sleep=lambda _: pytest.fail("waited"))
+
+
+def test_what_works_the_second_time_is_returned() -> None:
+    answers = iter([SourceError("early EOF"), "ok"])
+
+    def attempt() -> str:
+        answer = next(answers)
+        if isinstance(answer, SourceError):
+            raise answer
+        return answer
+
+    assert tried(attempt, transport=Transport(), what="x", sleep=lambda _: None) == "ok"
