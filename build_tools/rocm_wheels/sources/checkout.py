@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log, process
@@ -22,6 +22,7 @@ from rocm_wheels.sources.hipify import settled, translate
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
+from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.patches.sets import PatchSet
@@ -36,6 +37,7 @@ from rocm_wheels.workspace import exclusive
 class CheckoutRequest:
     """What to check out where; ``depth`` and ``jobs`` as git has them, ``None`` for git's defaults.
 
+    ``transport``: how servers are reached.
     ``local_origin``: the user named an origin on this machine, so that submodules may come
     from there as well (git's ``protocol.file.allow``).
     """
@@ -50,6 +52,7 @@ class CheckoutRequest:
     commit_hipify: bool = True
     local_origin: bool = False
     patches: PatchSet | None = None
+    transport: Transport = field(default_factory=Transport)
 
     @property
     def hipify_way(self) -> str:

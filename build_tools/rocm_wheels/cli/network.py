@@ -1,0 +1,67 @@
+"""Options of every command that reaches servers: mirrors, retries, patience, transfers at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rocm_wheels.sources.network.transport import Transport
+
+_JOBS = 8
+
+
+def options() -> list[click.Parameter]:
+    """Return the options that ``transport_of`` reads."""
+    return [
+        click.Option(
+            ["--mirror-dir"],
+            metavar="DIR",
+            envvar="ROCM_WHEELS_MIRROR_DIR",
+            show_envvar=True,
+            help="Folder of bare repositories that all checkouts share; made when missing.",
+        ),
+        click.Option(
+            ["--retries"],
+            type=click.IntRange(min=0, max=100),
+            default=4,
+            show_default=True,
+            help="Attempts after a failure of the network that may pass.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=click.IntRange(min=1),
+            default=120,
+            show_default=True,
+            metavar="SECONDS",
+            help="A transfer in which nothing moves for so long is cut, then tried again.",
+        ),
+        click.Option(
+            ["--jobs"], type=click.IntRange(min=1), help="Repositories to fetch at a time [default: 8]."
+        ),
+    ]
+
+
+def transport_of(given: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
+    """Return how servers are reached, from the values of ``options``.
+
+    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
+    """
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.sources.network.transport import Transport
+
+    folder = given["mirror_dir"]
+    if folder is not None and not folder.strip():
+        raise UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
+    mirrors = None if folder is None else Path(folder).expanduser().absolute()
+    if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
+        raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
+    return Transport(
+        retries=given["retries"],
+        timeout=float(given["timeout"]),
+        mirrors=mirrors,
+        jobs=given["jobs"] or jobs or _JOBS,
+    )
