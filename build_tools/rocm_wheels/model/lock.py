@@ -1,7 +1,8 @@
 """The lock: every repository of a set at one commit, and what it is to be built for.
 
-Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON with sorted,
-indented keys and no date: the same sources give the same bytes. No credentials are in it.
+Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON in a fixed
+order (projects as they are built) and without a date: the same sources give the same bytes. No
+credentials are in it. ``sources.lock.file`` reads and writes it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pydantic import StringConstraints
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record
 
-ObjectId = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{40}\Z")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\Z")]
+ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class LockedSubmodule(Record):

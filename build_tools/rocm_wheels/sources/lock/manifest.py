@@ -1,0 +1,137 @@
+"""The manifest of TheRock's scripts (``schema_version`` 1): read as a lock, and made from one.
+
+Its projects stand at the top beside ``therock``; each has ``repo`` and ``commit``, and may have ``branch``
+and ``version`` (base and suffix). As ROCm/TheRock has it at 89553ce3746eda74ade42557470d25e37c91b6f0:
+external-builds/pytorch/checkout_from_manifest.py, and generate_pytorch_source_manifest.py of its workflows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import ConfigDict, model_validator
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.lock import Lock, LockedProject, ObjectId
+from rocm_wheels.model.project import build_order, load_project
+from rocm_wheels.model.versions import version_suffix
+from rocm_wheels.records import Record, parse
+from rocm_wheels.sources.lock.rules import Fault, moved, refuse, wrong_names, wrong_project, wrong_wishes
+
+_VERSION_KEY, _TOOL = "schema_version", "therock"
+_THEIR_NAMES = {"origin": "repo", "ref": "branch", "rocm": "version"}
+_SUFFIX = re.compile(r"(?:dev)?rocm(?P<version>\d[\w.-]*)\Z")
+
+
+class Entry(Record):
+    """A repository in a manifest. ``version`` is that of the wheel; of ``therock``, that of ROCm."""
+
+    repo: str
+    commit: ObjectId
+    branch: str | None = None
+    version: str | None = None
+
+
+class Manifest(Record):
+    """A manifest; projects are the keys that no field has."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Entry]
+
+    schema_version: Literal["1"] = "1"
+    therock: Entry | None = None
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Manifest:
+        faults: list[Fault] = list(wrong_names(list(self.entries)))
+        for name, entry in self.entries.items():
+            faults += moved(_wrong(entry), name)
+        if self.therock is not None:
+            faults += moved(
+                wrong_wishes(Lock(rocm=self.therock.version, projects={})), _TOOL, names=_THEIR_NAMES
+            )
+        if not self.entries:
+            faults.append(((), "there is no project in it", {}))
+        refuse("Manifest", faults)
+        return self
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The projects by name."""
+        return self.__pydantic_extra__
+
+
+def looks_like_one(found: Mapping[str, Any]) -> bool:
+    """Tell by its keys whether a file is a manifest; ``schema_version`` may be left out there."""
+    return _VERSION_KEY in found or any(
+        isinstance(value, dict) and "repo" in value for value in found.values()
+    )
+
+
+def parse_manifest(text: str, *, name: str) -> Lock:
+    """Read a manifest as a lock: refs are its branches, or commits where it names none.
+
+    The platform is in its file's name; ROCm is the version of ``therock``, else in the versions' suffix.
+    Raises DataError with ``file:line:column``.
+    """
+    found = parse(text, Manifest, name=name)
+    file = PurePath(name).name
+    suffixes = [rocm for entry in found.entries.values() if (rocm := _rocm_in(entry.version))]
+    known = found.therock.version if found.therock is not None and found.therock.version else None
+    return Lock(
+        platform="windows" if "windows" in file else "linux",
+        rocm=known or next(iter(suffixes), None),
+        projects={key: _locked(entry, file) for key, entry in found.entries.items()},
+    )
+
+
+def manifest_text(lock: Lock, therock: Entry | None = None) -> str:
+    """Return a lock as a manifest. Raises UsageError without a version of ROCm: versions carry it."""
+    if lock.rocm is None:
+        raise UsageError(
+            "a manifest says which ROCm its wheels carry, and the lock names none",
+            tip="make the lock with --rocm-version",
+        )
+    suffix = version_suffix(lock.rocm)
+    shown: dict[str, Any] = {_VERSION_KEY: 1}
+    for project in build_order(load_project(name) for name in lock.projects):
+        locked = lock.projects[project.name]
+        entry = {"repo": locked.origin, "commit": locked.commit}
+        if locked.ref != locked.commit:
+            entry["branch"] = locked.ref
+        if locked.version is not None:
+            entry["version"] = locked.version + suffix
+        shown[project.name] = entry
+    if therock is not None:
+        shown[_TOOL] = {**therock.model_dump(exclude_none=True), "version": lock.rocm}
+    return json.dumps(shown, indent=2) + "\n"
+
+
+def _locked(entry: Entry, file: str) -> LockedProject:
+    return LockedProject(
+        origin=entry.repo,
+        ref=entry.branch or entry.commit,
+        why=f"manifest {file}",
+        commit=entry.commit,
+        version=entry.version and entry.version.partition("+")[0],
+    )
+
+
+def _wrong(entry: Entry) -> Iterator[Fault]:
+    yield from moved(wrong_project(_locked(entry, "")), names=_THEIR_NAMES)
+    if entry.version is not None and "+" in entry.version:
+        try:
+            Version(entry.version)
+        except InvalidVersion:
+            yield ("version",), "it is not a version (PEP 440)", entry.version
+
+
+def _rocm_in(version: str | None) -> str | None:
+    """Return the version of ROCm that a suffix carries (see ``version_suffix``)."""
+    found = _SUFFIX.match((version or "").partition("+")[2])
+    return found["version"].replace("-", "+", 1) if found else None

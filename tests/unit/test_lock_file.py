@@ -1,0 +1,237 @@
+"""The file of a lock: what it holds comes back, what is wrong has its line, nothing is secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources.lock.file import lock_digest, lock_text, parse_lock, read_lock, write_lock
+from rocm_wheels.sources.lock.manifest import Entry, manifest_text
+
+A, B, TREE = "a" * 40, "b" * 40, "c" * 40
+
+
+def project(**changes: Any) -> LockedProject:
+    """A project of a lock."""
+    fields = {"origin": "https://h/x.git", "ref": "main", "why": "options", "commit": A, "tree": TREE}
+    return LockedProject.model_validate({**fields, "submodules": {}, **changes})
+
+
+def full() -> Lock:
+    """A lock with everything in it."""
+    modules = {
+        "third_party/z": LockedSubmodule(origin="git@h:o/z", commit=B, tree=TREE),
+        "third_party/a b/ä😀": LockedSubmodule(origin="/srv/a", commit=A),
+    }
+    return Lock(
+        line="2.9",
+        rocm="7.10.0a1+x",
+        targets=("gfx942", "gfx90a:xnack+"),
+        pythons=("3.12", "3.14t"),
+        projects={
+            "pytorch_vision": project(version="0.24.0"),
+            "pytorch": project(
+                version="2.9.0", submodules=modules, patches=LockedPatches(name="2.9", digest="d" * 64)
+            ),
+            "triton": project(ref=A, submodules=None, tree=None),
+        },
+    )
+
+
+def test_what_is_written_is_read_and_always_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, lock = tmp_path / "new" / "set.lock", full()
+    assert write_lock(path, lock)
+    assert read_lock(path) == lock
+    written = json.loads(path.read_text())
+    assert list(written["projects"]) == ["triton", "pytorch", "pytorch_vision"]
+    assert list(written["projects"]["pytorch"]["submodules"]) == ["third_party/a b/ä😀", "third_party/z"]
+    assert "tree" not in written["projects"]["triton"] and "submodules" not in written["projects"]["triton"]
+    assert written["projects"]["pytorch_vision"]["submodules"] == {}
+    other = lock.model_copy(update={"projects": dict(reversed([*lock.projects.items()]))})
+    assert (lock_text(other), lock_digest(other)) == (path.read_text(), lock_digest(lock))
+    before = path.stat()
+    assert not write_lock(path, other)
+    assert path.stat() == before
+    assert f"{path} is up to date" in capsys.readouterr().err
+
+
+def test_credentials_stay_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = {
+        "s": LockedSubmodule(origin="ssh://git:hunter2@h/s", commit=B),
+        "t": LockedSubmodule(origin="ssh://git@h/t", commit=B),
+    }
+    lock = Lock(
+        projects={
+            "apex": project(origin="https://me:hunter2@h/x@y.git", submodules=modules),
+            "triton": project(origin="git@h:x"),
+        }
+    )
+    write_lock(tmp_path / "l", lock)
+    found = read_lock(tmp_path / "l").projects
+    assert found["apex"].origin == "https://h/x@y.git"
+    assert [m.origin for m in (found["apex"].submodules or {}).values()] == ["ssh://git@h/s", "ssh://git@h/t"]
+    assert found["triton"].origin == "git@h:x"
+    said = capsys.readouterr().err
+    assert "warning: apex: the credentials in its origin are not written" in said
+    assert "triton" not in said and "hunter2" not in said + (tmp_path / "l").read_text()
+
+
+def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    write_lock(path, full())
+    before = path.read_bytes()
+    wrong = full().model_copy(update={"projects": {"pytorch": project(ref="a b")}})
+    with pytest.raises(DataError, match=r"the new l:\d+:\d+: projects.pytorch.ref: 'a b' is not a ref"):
+        write_lock(path, wrong)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(DataError, match="is a folder"):
+        write_lock(tmp_path, full())
+
+
+@pytest.mark.parametrize(
+    ("found", "replacement", "message"),
+    [
+        ('"lock_version": "1"', '"lock_version": "2"', "l:2:2: lock_version: Input should be '1'"),
+        ('"pytorch": {', '"pytroch": {', r"l:\d+:3: .*there is no project pytroch; did you"),
+        ('"commit": "aaaa', '"commit": "main', r"projects.triton.commit: String should match"),
+        ('"ref": "main"', '"ref": "a..b"', "projects.pytorch.ref: 'a..b' is not a ref"),
+        ('"ref": "main"', '"rev": "main"', "projects.pytorch.rev is not a known key; did you mean ref"),
+        ('"ref": "main"', '"ref": "main", "ref": "x"', r"ref is given twice"),
+        ('"origin": "https://h/x.git"', '"origin": "--upload-pack=x"', "is not a repository"),
+        ('"origin": "https://h/x.git"', '"origin": "../x"', "neither a URL nor a path from the root"),
+        ('"origin": "https://h/x.git"', '"origin": "https://u:pw@h/x"', "origin: it carries credentials"),
+        ('"origin": "git@h:o/z"', '"origin": "ssh://u:pw@h/x"', "third_party/z.origin: it carries"),
+        ('"third_party/z"', '"../z"', r"projects.pytorch.submodules.../z: .* does not stay in the tree"),
+        ('"third_party/z"', '"/z"', "does not stay in the tree"),
+        ('"third_party/z"', '"x/.git/hooks"', "does not stay in the tree"),
+        ('"version": "2.9.0"', '"version": "2.9.0+x"', "version: a base version has no local"),
+        ('"version": "2.9.0"', '"version": "two"', "projects.pytorch.version: it is not a version"),
+        ('"name": "2.9"', '"name": "../2.9"', "patches.name: it is not the name of a patch set"),
+        ('"dddd', '"zzzz', "patches.digest: String should match"),
+        ('"7.10.0a1+x"', '"new"', "l:5:2: rocm: it is not a version"),
+        ('"gfx942"', '"gfx9999"', "l:6:2: targets: .*gfx9999 is no GPU"),
+        ('"3.12"', '"2.7"', "pythons.0: it is not a Python"),
+        ('"platform": "linux"', '"platform": "plan9"', "l:3:2: platform: Input should be"),
+        ('"submodules": {}', '"submodules": null', "submodules: Input should be a"),
+        ("{", "", "not valid YAML|is not a known key|must be"),
+    ],
+)  # fmt: skip
+def test_what_a_lock_cannot_hold(found: str, replacement: str, message: str) -> None:
+    text = lock_text(full())
+    assert found in text
+    with pytest.raises(DataError, match=message) as refused:
+        parse_lock(text.replace(found, replacement, 1), name="l")
+    assert str(refused.value).startswith("l:") and "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "l is empty"),
+        ("{}", "l is empty"),
+        ("[]", "l:1:1: "),
+        ("hello", "l:1:1: "),
+        ('{"projects": {}}', "l:1:2: projects: there is no project in it"),
+        ('{"lock_version": "1"}', "projects is missing"),
+        ('{"pytroch": {"repo": "x", "commit": "y"}}', "l:1:"),
+        ('{"schema_version": 2}', "l:1:2: schema_version: Input should be '1'"),
+        ('{"schema_version": 1}', "l:1:1: there is no project in it"),
+    ],
+)
+def test_files_that_are_no_locks(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_lock(text, name="l")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*/l"):
+        read_lock(tmp_path / "l")
+    with pytest.raises(DataError, match="cannot read"):
+        read_lock(tmp_path)
+    (tmp_path / "l").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_lock(tmp_path / "l")
+
+
+# the fields of the peer's own example (external-builds/pytorch/pytorch_manifest_nightly.example.json)
+MANIFEST = {
+    "schema_version": 1,
+    "pytorch": {
+        "repo": "https://github.com/pytorch/pytorch",
+        "commit": "cac8bcf1ca69bff4364b793b570f850cf9e1faa1",
+        "branch": "nightly",
+        "version": "2.13.0a0+rocm7.14.0",
+    },
+    "triton": {
+        "repo": "https://github.com/ROCm/triton",
+        "commit": "88b227e23f0445f3f695bad05bbf1a363b4f50e0",
+        "version": "3.7.0+rocm7.14.0",
+    },
+    "therock": {
+        "repo": "https://github.com/ROCm/TheRock",
+        "commit": "2555d629204cb066d6668823ad6241d2fcf250e4",
+        "branch": "main",
+        "version": "7.14.0",
+    },
+}
+
+
+def test_the_manifest_of_therock_is_read_and_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "therock-manifest_torch_windows_nightly.json"
+    path.write_text(json.dumps(MANIFEST, indent=2))
+    lock = read_lock(path)
+    assert (lock.platform, lock.rocm, list(lock.projects)) == ("windows", "7.14.0", ["pytorch", "triton"])
+    torch, triton = lock.projects["pytorch"], lock.projects["triton"]
+    assert (torch.ref, torch.version, torch.tree, torch.submodules) == ("nightly", "2.13.0a0", None, None)
+    assert (triton.ref, triton.commit) == ("88b227e23f0445f3f695bad05bbf1a363b4f50e0",) * 2
+    therock = Entry.model_validate(MANIFEST["therock"])
+    assert json.loads(manifest_text(lock, therock)) == MANIFEST
+    assert "therock" not in manifest_text(lock)
+    write_lock(tmp_path / "l", lock)
+    assert read_lock(tmp_path / "l") == lock
+
+
+def test_a_manifest_without_what_may_be_left_out() -> None:
+    bare = {"apex": {"repo": "https://h/apex", "commit": A, "version": "1.0+devrocm7.1.0.dev0-abc"}}
+    lock = parse_lock(json.dumps(bare), name="m.json")
+    assert (lock.platform, lock.rocm, lock.projects["apex"].version) == ("linux", "7.1.0.dev0+abc", "1.0")
+    assert manifest_text(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
+    with pytest.raises(UsageError, match="the lock names none"):
+        manifest_text(lock.model_copy(update={"rocm": None}))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("pytorch", "commit", "main", "pytorch.commit: String should match"),
+        ("pytorch", "repo", "", "pytorch.repo: '' is not a repository"),
+        ("pytorch", "repo", None, "pytorch.repo is missing"),
+        ("pytorch", "branch", "a b", "pytorch.branch: 'a b' is not a ref"),
+        ("pytorch", "version", "1+2+3", "pytorch.version: it is not a version"),
+        ("pytorch", "sha", "x", "pytorch.sha is not a known key"),
+        ("torchdoc", "repo", "x", "torchdoc.commit is missing"),
+        ("therock", "version", "new", "therock.version: it is not a version"),
+    ],
+)
+def test_a_manifest_with_a_mistake(name: str, key: str, value: str | None, message: str) -> None:
+    text = json.loads(json.dumps(MANIFEST))
+    text.setdefault(name, {})[key] = value
+    if value is None:
+        del text[name][key]
+    with pytest.raises(DataError, match=rf"m:\d+:\d+: {message}"):
+        parse_lock(json.dumps(text, indent=1), name="m")
+
+
+def test_a_manifest_with_a_project_that_has_no_recipe() -> None:
+    text = json.dumps({**MANIFEST, "pytorch_vison": MANIFEST["pytorch"]}, indent=1)
+    with pytest.raises(
+        DataError, match=r"m:\d+:2: .*there is no project pytorch_vison; did you mean pytorch_vis"
+    ):
+        parse_lock(text, name="m")
