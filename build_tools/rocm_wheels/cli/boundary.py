@@ -64,11 +64,11 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         log.error(explain(known))
         return known.exit_code
     except OSError as failure:
-        if failure.errno not in _DISK_TIPS:
+        if (full := as_known(failure)) is None:
             raise
         log.live("")
-        log.error(explain(_as_known(failure)))
-        return RocmWheelsError.exit_code
+        log.error(explain(full))
+        return full.exit_code
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -94,7 +94,10 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
-def _as_known(failure: OSError) -> RocmWheelsError:
+def as_known(failure: OSError) -> RocmWheelsError | None:
+    """Return what is shown of a disk that is full or closed to us; ``None`` for any other failure."""
+    if failure.errno not in _DISK_TIPS:
+        return None
     name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
     where = f" ({name})" if name else ""
-    return RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno or 0])
+    return RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno])

@@ -22,8 +22,16 @@ _SHOWN = 12
 def checkout_options() -> list[click.Parameter]:
     """Return the options of checkout that choose patches."""
     return [
+        *several_options(),
+        _set_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
+    ]
+
+
+def several_options() -> list[click.Parameter]:
+    """Return those of them that mean the same for several projects."""
+    return [
         click.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
-        *_set_options("Patch set to apply [default: the one of the ref's line, where there is one]."),
+        _folder_option(),
     ]
 
 
@@ -32,14 +40,22 @@ def chosen(project: str, ref: str, given: Mapping[str, Any]) -> PatchSet | None:
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sources.patches.sets import choose_set
 
+    name = given.get("patchset")
     if not given["patch"]:
-        if given["patchset"] is not None:
+        if name is not None:
             raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
         return None
+    return choose_set(project, ref, folder_of(given), name=name, line=given.get("line"))
+
+
+def folder_of(given: Mapping[str, Any]) -> Path:
+    """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
+    from rocm_wheels.errors import UsageError
+
     folder = _folder(given["patch_dir"])
     if given["patch_dir"] is not None and not folder.is_dir():
         raise UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
-    return choose_set(project, ref, folder, name=given["patchset"], line=given.get("line"))
+    return folder
 
 
 def commands(project: str, options: Sequence[click.Parameter], place: Place) -> list[click.Command]:
@@ -49,7 +65,8 @@ def commands(project: str, options: Sequence[click.Parameter], place: Place) -> 
             "save-patches",
             params=[
                 *options,
-                *_set_options("Patch set to write [default: the tree's own, else the ref's line]."),
+                _set_option("Patch set to write [default: the tree's own, else the ref's line]."),
+                _folder_option(),
                 click.Option(
                     ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
                 ),
@@ -66,15 +83,16 @@ def commands(project: str, options: Sequence[click.Parameter], place: Place) -> 
     ]
 
 
-def _set_options(what: str) -> list[click.Parameter]:
-    return [
-        click.Option(["--patchset"], metavar="NAME", help=what),
-        click.Option(
-            ["--patch-dir"],
-            type=click.Path(path_type=Path),
-            help="Folder of the patch sets (the clone's patches/).",
-        ),
-    ]
+def _set_option(what: str) -> click.Parameter:
+    return click.Option(["--patchset"], metavar="NAME", help=what)
+
+
+def _folder_option() -> click.Parameter:
+    return click.Option(
+        ["--patch-dir"],
+        type=click.Path(path_type=Path),
+        help="Folder of the patch sets (the clone's patches/).",
+    )
 
 
 def _folder(given: Path | None) -> Path:

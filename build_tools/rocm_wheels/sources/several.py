@@ -1,0 +1,57 @@
+"""Checkouts of several projects side by side: one that fails stops none of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.parallel import spread
+from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+
+
+@dataclass(frozen=True)
+class Task:
+    """A project to check out. ``request`` is called when its turn comes; it may read other trees.
+
+    ``after``: the project whose tree it reads; without that one there, this one is not begun.
+    """
+
+    project: str
+    request: Callable[[], CheckoutRequest]
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a project: a result, or a failure, or neither when ``missing`` had failed before."""
+
+    project: str
+    result: CheckoutResult | None = None
+    failure: RocmWheelsError | OSError | None = None
+    missing: str = ""
+
+
+def checkout_several(tasks: Sequence[Task], *, env: Mapping[str, str], python: Path) -> list[Outcome]:
+    """Check out all projects at a time, each after the one that it reads; return what became of each.
+
+    Every line that is printed meanwhile names its project. An interruption ends them all. Raises
+    nothing of what a project's own checkout raises, but for what is a bug.
+    """
+    names = {task.project for task in tasks}
+
+    def work(task: Task) -> tuple[list[Outcome], list[Task]]:
+        followers = [one for one in tasks if one.after == task.project]
+        with log.prefixed(task.project):
+            try:
+                result = checkout(task.request(), env=env, python=python)
+            except (RocmWheelsError, OSError) as failure:
+                missing = [Outcome(one.project, missing=task.project) for one in followers]
+                return [Outcome(task.project, failure=failure), *missing], []
+        return [Outcome(task.project, result)], followers
+
+    first = [task for task in tasks if task.after not in names]
+    found = {one.project: one for many in spread(work, first, jobs=len(tasks)) for one in many}
+    return [found[task.project] for task in tasks]

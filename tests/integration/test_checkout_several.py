@@ -1,0 +1,219 @@
+"""``rocm-wheels checkout``: five projects side by side, over ``file://`` by a user's git configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
+CLONE = Path(__file__).resolve().parents[2]
+COMPANIONS = ("apex", "pytorch_audio", "pytorch_vision", "triton")
+ALL = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class World:
+    """Upstream of five projects; ``base`` is where https://github.com/… leads to."""
+
+    upstream: Upstream
+    env: dict[str, str]
+
+    @property
+    def base(self) -> Path:
+        return self.upstream.folder
+
+    def run(self, folder: Path, *words: str | Path, **env: str) -> Said:
+        argv = [sys.executable, "-m", "rocm_wheels", "checkout", *map(str, words)]
+        done = subprocess.run(
+            argv,
+            cwd=folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert "Traceback" not in done.stderr
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def head(self, tree: Path, name: str = "HEAD") -> str:
+        return self.upstream.git(tree, "rev-parse", name)
+
+
+def make_world(folder: Path) -> World:
+    env = isolated_environment(folder / "home")
+    env["PYTHONPATH"] = str(CLONE / "build_tools")
+    upstream = make_upstream(folder / "upstream", env)
+    base, git = upstream.folder, upstream.git
+    config = '[protocol "file"]\n\tallow = always\n'
+    for owner in ("pytorch", "ROCm"):
+        config += f'[url "{base.as_uri()}/"]\n\tinsteadOf = https://github.com/{owner}/\n'
+    (folder / "home/.gitconfig").write_text(config)
+    pins = {}
+    for name in ("audio", "vision", "apex", "triton"):
+        git("", "init", "-q", "-b", "master", name)
+        (base / name / "version.txt").write_text(f"{name} 1.0\n")
+        pins[name] = upstream.commit(name, f"{name} 1")
+        (base / name / "version.txt").write_text(f"{name} 2.0\n")
+        upstream.commit(name, f"{name} 2")
+        git("", "config", "-f", f"{name}/.git/config", "uploadpack.allowAnySHA1InWant", "true")
+    git("root", "checkout", "-q", "-b", "nightly")
+    rows = {"apex": "ROCm/apex", "torchaudio": "pytorch/audio", "torchvision": "pytorch/vision"}
+    text = "".join(
+        f"ubuntu|pytorch|{name}|release/x|{pins[place.split('/')[1]]}|https://github.com/{place}\n"
+        for name, place in rows.items()
+    )
+    (base / "root/related_commits").write_text(text)
+    pin = base / "root/.ci/docker/ci_commit_pins/triton.txt"
+    pin.parent.mkdir(parents=True)
+    pin.write_text(f"{pins['triton']}\n")
+    upstream.commit("root", "root with pins")
+    for name, place in {"pytorch": "root", "triton": "triton"}.items():
+        (base / f"{name}.git").symlink_to(place)
+    return World(upstream, env)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def test_all_five_then_nothing_to_do(world: World, tmp_path: Path) -> None:
+    said = world.run(tmp_path, "--all", "--repo", "trees")
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines] == list(ALL)
+    assert all("  checked out at " in line for line in lines), said.out
+    assert lines[1].endswith("(nightly)")
+    for name in COMPANIONS:
+        assert f"[{name}] " in said.err
+        upstream = name.removeprefix("pytorch_")
+        assert world.head(tmp_path / "trees" / name) == world.head(world.base / upstream, "HEAD^")
+    assert "[pytorch_audio] " in said.err
+    assert "related_commits line 2, branch release/x" in said.err
+    assert (tmp_path / "trees/pytorch/hip/a.hip").exists()
+
+    again = world.run(tmp_path, "torch", *COMPANIONS, "pytorch", "--repo", "trees")
+    assert again.code == 0, again.err
+    assert again.out.count("  as it was at ") == 5
+    assert again.err.count("nothing to do") == 5
+    assert again.out.splitlines()[0].startswith("pytorch ")
+
+
+def test_a_failure_stops_none_of_the_others(world: World, tmp_path: Path) -> None:
+    trees = tmp_path / "trees"
+    for name in ("pytorch_audio", "triton"):
+        (trees / name).mkdir(parents=True)
+        (trees / name / "mine.txt").write_text("mine\n")
+    said = world.run(tmp_path, "--all", "--repo", trees)
+    assert said.code == 10
+    assert re.findall(r"^(\S+) +failed$", said.out, re.MULTILINE) == ["pytorch_audio", "triton"]
+    assert said.out.count("checked out at") == 3
+    for name in ("pytorch_audio", "triton"):
+        assert f"error: {name}: {trees / name} is not empty and not a git checkout" in said.err
+        assert [path.name for path in (trees / name).iterdir()] == ["mine.txt"]
+
+
+def test_nothing_begins_that_reads_in_a_torch_which_failed(world: World, tmp_path: Path) -> None:
+    (tmp_path / "pytorch").mkdir()
+    (tmp_path / "pytorch/mine.txt").write_text("mine\n")
+    said = world.run(tmp_path, "torchaudio", "torch", "--repo", tmp_path)
+    assert said.code == 10
+    assert said.out.splitlines() == [
+        "pytorch_audio  not begun: its commit is read in pytorch",
+        "pytorch        failed",
+    ]
+    assert not (tmp_path / "pytorch_audio").exists()
+
+
+def test_companions_of_a_torch_that_is_elsewhere(world: World, tmp_path: Path) -> None:
+    assert world.run(tmp_path, "torch", "--repo", "a", "--no-hipify", "--no-submodules").code == 0
+    said = world.run(
+        tmp_path, "apex", "torchvision", "--repo", "b", "--torch-dir", "a/pytorch", "--require-related-commit"
+    )
+    assert said.code == 0, said.err
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["apex", "pytorch_vision"]
+    (tmp_path / "a/pytorch/related_commits").unlink()
+    missing = world.run(
+        tmp_path, "apex", "torchvision", "--repo", "c", "--torch-dir", "a/pytorch", "--require-related-commit"
+    )
+    assert missing.code == 10
+    assert missing.err.count("there is no a/pytorch/related_commits") == 2
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    stall = f'case "$*" in *" fetch "*) touch "{tmp_path}/fetching-$$"; sleep 600;; esac'
+    (slow / "git").write_text(f'#!/bin/sh\n{stall}\nexec {real} "$@"\n')
+    (slow / "git").chmod(0o755)
+    assert world.run(tmp_path, "torch", "--repo", "trees", "--no-hipify", "--no-submodules").code == 0
+    env = {**world.env, "PATH": f"{slow}{os.pathsep}{world.env['PATH']}"}
+    argv = [sys.executable, "-m", "rocm_wheels", "checkout", *COMPANIONS, "--repo", "trees"]
+    child = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("fetching-*"))) < len(COMPANIONS) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode == 130, err
+    assert "Traceback" not in err
+    for note in tmp_path.glob("fetching-*"):
+        assert not Path(f"/proc/{note.name.split('-')[1]}").exists()
+    assert world.run(tmp_path, *COMPANIONS, "--repo", "trees").code == 0
+
+
+# what is given → what is said, exit code; the disk is as it was
+WRONG: list[tuple[list[str], int, str]] = [
+    ([], 2, "name projects, or give --all\ntip: projects: apex, pytorch, "),
+    (["torch", "--all"], 2, "--all and names of projects exclude each other"),
+    (["tourch"], 2, "there is no project 'tourch'; did you mean torch?"),
+    (["torch", "pytorch_vison"], 2, "there is no project 'pytorch_vison'; did you mean pytorch_vision?"),
+    ([""], 2, "there is no project ''"),
+    (["../apex"], 2, "there is no project '../apex'"),
+    (["torch", "--line", "2.99"], 2, "there is no release line '2.99'"),
+    (["apex", "--torch-dir", "nowhere"], 2, "--torch-dir nowhere is not a folder"),
+    (["apex", "torch", "--torch-dir", "."], 2, "--torch-dir says where torch is, but pytorch is among"),
+    (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
+    (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
+    (["--all", "--depth", "0"], 2, "0 is not in the range x>=1"),
+    (["torch", "--repo-hashtag", "main"], 2, "No such option"),
+    (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),
+    (["torch", "--repo", "a-file"], 10, "a-file is not a folder"),
+]
+
+
+@pytest.mark.parametrize("row", WRONG, ids=[message for *_, message in WRONG])
+def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
+    words, code, message = row
+    (tmp_path / "a-file").write_text("a file")
+    before = content(tmp_path)
+    said = world.run(tmp_path, "--repo", "deep/er", *words)
+    assert (said.code, message in said.err) == (code, True), said.err
+    assert content(tmp_path) == before
+    assert not (tmp_path / "deep").exists()
+
+
+def test_help_reads_no_recipe(world: World, tmp_path: Path) -> None:
+    argv = [sys.executable, "-X", "importtime", "-m", "rocm_wheels", "checkout", "--help"]
+    done = subprocess.run(argv, cwd=tmp_path, env=world.env, capture_output=True, text=True, check=True)
+    assert "--all" in done.stdout
+    for heavy in ("pydantic", "yaml", "rocm_wheels.sources", "git"):
+        assert f" {heavy}\n" not in done.stderr, heavy
