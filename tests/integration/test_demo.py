@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli.demo import ROCM_VERSION, TARGETS
-from rocm_wheels.wheels.device_code import read_wheel
+from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.network]

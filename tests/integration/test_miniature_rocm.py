@@ -18,7 +18,7 @@ from filelock import FileLock
 from rocm_wheels.demo.artifacts import LIBRARIES, make_artifacts
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements
-from rocm_wheels.wheels.device_code import read_file
+from rocm_wheels.wheels.device_code.objects import read_file
 from rocm_wheels.workspace import home
 
 SOURCE = home() / "tests" / "miniature" / "rocm"

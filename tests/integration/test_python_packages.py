@@ -20,7 +20,7 @@ from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
 from rocm_wheels.sdk.runtime import find_patchelf
 from rocm_wheels.sdk.uv import uv_environment, uv_program
 from rocm_wheels.sdk.wheel_writer import WheelPlan, write_wheel
-from rocm_wheels.wheels.loading import read_loading_of
+from rocm_wheels.wheels.device_code.loading import read_loading_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 VERSION = "7.1.0+small"

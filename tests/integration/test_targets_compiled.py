@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.wheels.device_code import CodeObject, read_bytes, read_file, targets_of
+from rocm_wheels.wheels.device_code.objects import CodeObject, read_bytes, read_file, targets_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from filelock import FileLock
 
 from rocm_wheels.cli.targets import command
-from rocm_wheels.wheels.device_code import read_wheel, targets_of
+from rocm_wheels.wheels.device_code.objects import read_wheel, targets_of
 from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code import (
+from rocm_wheels.wheels.device_code.messagepack import unpack
+from rocm_wheels.wheels.device_code.objects import (
     DeviceCode,
     may_hold_code,
     named_archives,
@@ -30,9 +31,8 @@ from rocm_wheels.wheels.device_code import (
     read_bytes,
     targets_of,
 )
-from rocm_wheels.wheels.messagepack import unpack
+from rocm_wheels.wheels.device_code.span import Span
 from rocm_wheels.wheels.scan import scan_wheel
-from rocm_wheels.wheels.span import Span
 
 KERNELS = {
     ("lib/liba.so#0", "gfx942:xnack+"): code_object("gfx942", xnack="+", size=9000),

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code import read_bytes, targets_of
+from rocm_wheels.wheels.device_code.objects import read_bytes, targets_of
 
 TWO = bundle(HOST, hip("gfx942"), hip("gfx1100"))
 ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]

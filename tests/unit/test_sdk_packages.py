@@ -23,7 +23,7 @@ from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
 from rocm_wheels.sdk.devel import devel_links
 from rocm_wheels.sdk.runtime import Payload, Runtime, library_homes, runtime, search_path
 from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, publish, write_wheel
-from rocm_wheels.wheels.loading import Loading, read_loading_of
+from rocm_wheels.wheels.device_code.loading import Loading, read_loading_of
 
 BASE = "base_lib_generic/base/aux-overlay/stage/share/therock"
 BLAS = "math-libs/BLAS/stage"

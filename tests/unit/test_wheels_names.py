@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocm_wheels.errors import DataError, explain
+from rocm_wheels.wheels.device_code.target_id import MACHINES, EntryId, TargetId
 from rocm_wheels.wheels.names import parse_wheel_name
-from rocm_wheels.wheels.target_id import MACHINES, EntryId, TargetId
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.device_code import DeviceCode, read_any, read_file, read_wheel, targets_of
+from rocm_wheels.wheels.device_code.objects import DeviceCode, read_any, read_file, read_wheel, targets_of
 from rocm_wheels.wheels.scan import scan_wheel
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.wheels.device_code import targets_of
+from rocm_wheels.wheels.device_code.objects import targets_of
 from rocm_wheels.wheels.dist_info import dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
 

@@ -11,7 +11,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import DataError, explain
 
 if TYPE_CHECKING:
-    from rocm_wheels.wheels.device_code import CodeObject, DeviceCode
+    from rocm_wheels.wheels.device_code.objects import CodeObject, DeviceCode
 
 Found = dict[Path, "DeviceCode"]
 
@@ -45,7 +45,7 @@ def command(files: tuple[Path, ...], as_json: bool) -> None:
 
 def read_targets(files: tuple[Path, ...]) -> tuple[Found, list[DataError]]:
     """Read each file; return what was found, and why others are not there, are folders or are damaged."""
-    from rocm_wheels.wheels.device_code import read_any
+    from rocm_wheels.wheels.device_code.objects import read_any
 
     found: Found = {}
     unread: list[DataError] = []
@@ -64,9 +64,9 @@ def targets_as_json(found: Found) -> dict[str, Any]:
     "processor", "features", "kind", "form", "machine", "section", "bundle", "packing", "offset",
     "size"}]}], "elsewhere": [{"member", "archives"}]}], "total": {"targets", "code_objects",
     "bytes"}}``. ``member`` is null when the file is no archive; ``features`` is like ``{"xnack": "-"}``;
-    sizes are bytes of plain code; ``archives`` are those of ``wheels.device_code.DeviceCode.elsewhere``.
+    sizes are bytes of plain code; ``archives`` are those of ``DeviceCode.elsewhere``.
     """
-    from rocm_wheels.wheels.device_code import targets_of
+    from rocm_wheels.wheels.device_code.objects import targets_of
 
     files = []
     for path, inside in found.items():
@@ -96,7 +96,7 @@ def targets_as_json(found: Found) -> dict[str, Any]:
 
 def targets_as_table(found: Found) -> str:
     """Return a line a library, grouped by file, and a line with the totals."""
-    from rocm_wheels.wheels.device_code import targets_of
+    from rocm_wheels.wheels.device_code.objects import targets_of
 
     rows = []
     for path, inside in found.items():
@@ -132,7 +132,7 @@ def _where(archives: tuple[str, ...]) -> str:
 
 
 def _cells(objects: list[CodeObject]) -> tuple[str, str, str, str]:
-    from rocm_wheels.wheels.device_code import targets_of
+    from rocm_wheels.wheels.device_code.objects import targets_of
 
     packing = ", ".join(sorted({item.packing for item in objects}))
     return (

@@ -20,7 +20,7 @@ from rocm_wheels.process import capture
 from rocm_wheels.sdk.artifacts import Entry, Tree, resolve
 from rocm_wheels.sdk.tables import LIBRARY_FOLDERS
 from rocm_wheels.sdk.wheel_writer import Member
-from rocm_wheels.wheels.loading import Loading, read_loading_of
+from rocm_wheels.wheels.device_code.loading import Loading, read_loading_of
 
 _LAUNCHER = Path(__file__).with_name("templates") / "launcher.c"
 

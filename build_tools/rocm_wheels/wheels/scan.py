@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, explain
-from rocm_wheels.wheels.device_code import CodeObject, may_hold_code, named_archives, read_bytes
+from rocm_wheels.wheels.device_code.loading import read_loading
+from rocm_wheels.wheels.device_code.objects import CodeObject, may_hold_code, named_archives, read_bytes
 from rocm_wheels.wheels.dist_info import read_dist_info
-from rocm_wheels.wheels.loading import read_loading
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
 from rocm_wheels.wheels.names import WheelName

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels import elf
-from rocm_wheels.wheels.span import Span, text_at
+from rocm_wheels.wheels.device_code import elf
+from rocm_wheels.wheels.device_code.span import Span, text_at
 
 _HEADER = struct.Struct("<16sHHIQQQIHHH")
 _PROGRAM = struct.Struct("<IIQQQQQQ")

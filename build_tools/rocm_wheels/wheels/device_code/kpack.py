@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocm_wheels.wheels.inflate import zstd_reader
-from rocm_wheels.wheels.messagepack import unpack
-from rocm_wheels.wheels.span import Span
+from rocm_wheels.wheels.device_code.inflate import zstd_reader
+from rocm_wheels.wheels.device_code.messagepack import unpack
+from rocm_wheels.wheels.device_code.span import Span
 
 MAGIC = b"KPAK"
 SUFFIX = ".kpack"

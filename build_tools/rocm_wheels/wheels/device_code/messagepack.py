@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from rocm_wheels.wheels.span import Span
+from rocm_wheels.wheels.device_code.span import Span
 
 _DEEPEST = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rocm_wheels.wheels.span import Span
+from rocm_wheels.wheels.device_code.span import Span
 
 _PIECE = 1 << 18
 _INPUT = 1 << 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from rocm_wheels.wheels.span import Section, Span, text_at
+from rocm_wheels.wheels.device_code.span import Section, Span, text_at
 
 MAGIC = b"MZ"
 COFF_MACHINES = (b"\x64\x86", b"\x64\xaa")  # x86_64, ARM64

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels import archive, elf, kpack, offload, pe
-from rocm_wheels.wheels.span import Section, Span
-from rocm_wheels.wheels.target_id import EntryId, TargetId, disagreement, machine_name, own_target
+from rocm_wheels.wheels.device_code import ar, elf, kpack, offload, pe
+from rocm_wheels.wheels.device_code.span import Section, Span
+from rocm_wheels.wheels.device_code.target_id import EntryId, TargetId, disagreement, machine_name, own_target
 
 ZIP_MAGIC = b"PK\x03\x04"
 
@@ -115,8 +115,8 @@ def _content(path: Path) -> memoryview:
 def read_bytes(data: bytes | memoryview, name: str) -> list[CodeObject]:
     """Return the code objects of a file's content; ``name`` stands for the file in messages."""
     span = Span(memoryview(data), name)
-    if span.starts(archive.MAGIC) or span.starts(archive.THIN_MAGIC):
-        return [found for member in archive.read_members(span) for found in _read_object(member)]
+    if span.starts(ar.MAGIC) or span.starts(ar.THIN_MAGIC):
+        return [found for member in ar.read_members(span) for found in _read_object(member)]
     return list(_read_object(span))
 
 
@@ -169,7 +169,7 @@ def may_hold_code(name: str, head: bytes) -> bool:
     False only when it certainly holds no device code. A PE file has its section table in
     front, so a DLL without device code is done with here.
     """
-    if head.startswith((archive.MAGIC, archive.THIN_MAGIC, offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
+    if head.startswith((ar.MAGIC, ar.THIN_MAGIC, offload.PLAIN_MAGIC, offload.COMPRESSED_MAGIC)):
         return True
     if head.startswith((elf.MAGIC, kpack.MAGIC)) or name.endswith(kpack.SUFFIX):
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from rocm_wheels.wheels.span import Section, Span, text_at
+from rocm_wheels.wheels.device_code.span import Section, Span, text_at
 
 MAGIC = b"\x7fELF"
 HEADER_SIZE = 64

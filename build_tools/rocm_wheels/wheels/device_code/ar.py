@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rocm_wheels.wheels.span import Span
+from rocm_wheels.wheels.device_code.span import Span
 
 MAGIC = b"!<arch>\n"
 THIN_MAGIC = b"!<thin>\n"

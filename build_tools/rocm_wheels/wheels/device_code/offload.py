@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rocm_wheels.wheels.inflate import (
+from rocm_wheels.wheels.device_code.inflate import (
     Inflated,
     Plain,
     Stored,
@@ -26,7 +26,7 @@ from rocm_wheels.wheels.inflate import (
     zstd_length,
     zstd_reader,
 )
-from rocm_wheels.wheels.span import Span
+from rocm_wheels.wheels.device_code.span import Span
 
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
