@@ -21,6 +21,7 @@ from rocm_wheels.model.versions import (
     local_part,
     project_version,
     rocm_requirement,
+    stated_version,
     version_suffix,
     wheel_version,
 )
@@ -205,3 +206,32 @@ def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> Non
     pin.parent.mkdir(parents=True)
     pin.write_text('  # set(nothing)\n  set(__AOTRITON_VER "0.13b")\n')
     assert aotriton_release(tmp_path) == "0.13b"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("'''doc'''\n__version__ = '3.0.0'\n", "3.0.0"),
+        ('__version__="3.7.0"  # so\r\nx = 1\n', "3.7.0"),
+        ("__version__ = '3.0'\n__version__ = '3.0'\n", "3.0"),
+    ],
+)
+def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
+    assert stated_version(text, "__version__", name="f") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "f: a version must be assigned to __version__ once, here are 0"),
+        ("  __version__ = '1'", "here are 0"),
+        ("__version__ = version('triton')", "here are 0"),
+        ("__version__ = '1'\n__version__ = '2'", "here are 2"),
+        ("__version__ = ''", "f is empty"),
+        ("__version__ = 'new'", "f: 'new' is not a version"),
+        ("__version__ = '1+x'", "has a local part"),
+    ],
+)
+def test_a_version_that_a_python_file_does_not_state(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message.replace("+", r"\+")):
+        stated_version(text, "__version__", name="f")

@@ -12,8 +12,8 @@ from rocm_wheels.errors import DataError, RocmWheelsError, SourceError, UsageErr
 from rocm_wheels.model.project import Project, Source, load_project
 from rocm_wheels.records import parse
 from rocm_wheels.sources.pins.choose import choose_pin
-from rocm_wheels.sources.pins.files import parse_commit, parse_version
-from rocm_wheels.sources.pins.related_commits import parse_related_commits, read_related_commits
+from rocm_wheels.sources.pins.files import FolderFiles, parse_commit, parse_version
+from rocm_wheels.sources.pins.related_commits import parse_related_commits
 
 A, B = "a" * 40, "b" * 40
 AUDIO = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio"
@@ -72,9 +72,10 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "related_commits"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8 text"):
-        read_related_commits(path)
+        FolderFiles(tmp_path).text(path.name)
     path.write_bytes(b"\xef\xbb\xbf" + AUDIO.encode())
-    assert list(read_related_commits(path)) == ["torchaudio"]
+    text = FolderFiles(tmp_path).text(path.name) or ""
+    assert list(parse_related_commits(text, name="f")) == ["torchaudio"]
 
 
 def test_option_before_pin_before_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,18 +122,38 @@ class Hipify(Record):
         return self
 
 
+class StatedVersion(Record):
+    """A base version that a Python file of the tree assigns to ``variable``, for the project itself."""
+
+    file: str
+    variable: str = "__version__"
+
+    @field_validator("file")
+    @classmethod
+    def _inside_tree(cls, value: str) -> str:
+        return _inside(value)
+
+
 class Versioning(Record):
     """How a build learns its version.
 
     ``file`` holds the base version (relative to the tree); without it the project makes
     its own and only ``suffix_variable`` is set. ``variables`` receive the whole version.
+    ``stated``: where a project that makes its own says which; only a lock reads it.
     """
 
     file: str | None = None
+    stated: StatedVersion | None = None
     variables: tuple[str, ...] = ()
     suffix_variable: str | None = None
     build_number: str | None = None
     git_tag: bool = True  # dev builds carry +git<commit>
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Versioning:
+        if self.file is not None and self.stated is not None:
+            raise ValueError("`file` and `stated` exclude each other")
+        return self
 
 
 class Build(Record):

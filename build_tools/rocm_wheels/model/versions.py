@@ -39,15 +39,36 @@ def base_version(source: Path, file: str = "version.txt") -> str:
     """Read the base version of a source tree. Raises DataError that names the file."""
     path = source / file
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise DataError(f"cannot read the version of {source.name} from {path}") from cause
+    return parse_base_version(text, name=str(path))
+
+
+def parse_base_version(text: str, *, name: str) -> str:
+    """Return the base version that a file holds; ``name`` stands for the file. Raises DataError."""
+    text = text.strip()
     if not text:
-        raise DataError(f"{path} is empty", tip="it must hold the base version, such as 2.9.0")
-    version = _version(text, str(path), DataError)
+        raise DataError(f"{name} is empty", tip="it must hold the base version, such as 2.9.0")
+    version = _version(text, name, DataError)
     if version.local:
-        raise DataError(f"{path}: {text} has a local part (+{version.local}) before any suffix is added")
+        raise DataError(f"{name}: {text} has a local part (+{version.local}) before any suffix is added")
     return text
+
+
+def stated_version(text: str, variable: str, *, name: str) -> str:
+    """Return the base version that a Python file assigns to ``variable``; the file is not run.
+
+    ``name`` stands for the file in messages. Raises DataError unless there is exactly one.
+    """
+    assigned = rf"^{re.escape(variable)}[ \t]*=[ \t]*(?P<quote>['\"])(?P<value>[^'\"\n]*)(?P=quote)"
+    found = {match["value"] for match in re.finditer(assigned, text, re.MULTILINE)}
+    if len(found) != 1:
+        raise DataError(
+            f"{name}: a version must be assigned to {variable} once, here are {len(found)}",
+            tip="the recipe's `version.stated` names the file and the variable",
+        )
+    return parse_base_version(found.pop(), name=name)
 
 
 def wheel_version(

@@ -3,37 +3,50 @@
 An option goes before a pin in the torch checkout, a pin before the release line (``--line``),
 and where no line is given, a pin before the recipe's default. A pin goes before the line because it
 is one commit that was tried with this torch, and the line's branch moves on; but a torch
-checkout of another line has nothing to say. What was chosen is always said, and so is a pin that
+tree of another line has nothing to say. What was chosen is always said, and so is a pin that
 was looked for and is not there.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
 
 from rocm_wheels import log
-from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.errors import DataError, SourceError, UsageError
 from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.project import Platform, Project, Source
-from rocm_wheels.model.versions import base_version
-from rocm_wheels.sources.pins.files import parse_commit, parse_version, read_text
-from rocm_wheels.sources.pins.related_commits import FILE_NAME, read_related_commits
+from rocm_wheels.model.versions import parse_base_version
+from rocm_wheels.sources.pins.files import REF_OPTION, FolderFiles, TreeFiles, parse_commit, parse_version
+from rocm_wheels.sources.pins.related_commits import FILE_NAME, parse_related_commits
 
-_TIP = "check out torch first (--torch-dir says where it is), or name the commit with --repo-hashtag"
+
+@dataclass(frozen=True)
+class Spelling:
+    """What the options of a command are called, for what is said; ``torch``: how to give it a torch tree."""
+
+    ref: str = REF_OPTION
+    origin: str = "--gitrepo-origin"
+    torch: str = "check out torch first (--torch-dir says where it is)"
+
+
+ONE_PROJECT = Spelling()
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A readable ``ref`` of a repository; ``commit`` is what it stood for (empty: not yet resolved)."""
+    """A readable ``ref`` of a repository; ``commit`` is what it stood for (empty: not yet resolved).
+
+    ``pinned``: a torch tree says which commit.
+    """
 
     origin: str
     ref: str
     why: str
     commit: str = ""
+    pinned: bool = False
 
 
 def choose_pin(
@@ -42,46 +55,50 @@ def choose_pin(
     platform: Platform = "linux",
     origin: str | None = None,
     ref: str | None = None,
-    torch_dir: Path | None = None,
+    torch_dir: Path | TreeFiles | None = None,
     release: bool = False,
     line: Line | None = None,
     require_related_commit: bool = False,
+    spelling: Spelling = ONE_PROJECT,
 ) -> Pin:
     """Choose by option, pin, line, recipe; ``origin`` and ``ref`` are the options' values.
 
+    ``torch_dir`` is the torch tree that pins: its folder, or what reads its files from elsewhere.
     A pin is a commit of a repository: a ref given by option sets it aside as a whole, an
     origin given by option alone is another place for the pinned commit. ``release``: the
     release branch that goes with the torch tree, instead of the pin. Raises SourceError when
     a pin is required and there is none or it is another line's, UsageError where there are no
     release branches or options exclude each other, DataError for a file of pins with a mistake.
     """
-    _agree(origin, ref, release, line)
+    _agree(origin, ref, release, line, spelling)
+    torch = FolderFiles(torch_dir) if isinstance(torch_dir, Path) else torch_dir
     source = project.source.on(platform)
     default = _default(project, source, platform, line)
     if ref is not None:
-        why = "options" if origin is not None else f"--repo-hashtag; origin: {default.why}"
+        why = "options" if origin is not None else f"{spelling.ref}; origin: {default.why}"
         return Pin(origin or default.origin, ref, why)
     if release:
-        pin = _release_branch(project, source, platform, torch_dir)
+        pin = _release_branch(project, source, platform, torch, spelling)
     else:
-        found, missing = look_for_pin(source, torch_dir)
-        if found is not None and line is not None and torch_dir is not None:
-            _check_line(torch_dir, line)
+        found, missing = look_for_pin(source, torch, option=spelling.ref)
+        if found is not None and line is not None and torch is not None:
+            _check_line(torch, line)
         if found is None and (missing is not None or line is not None):
-            _not_pinned(project, platform, missing, default, line=line, required=require_related_commit)
+            required = require_related_commit
+            _not_pinned(project, platform, missing, default, line=line, required=required, spelling=spelling)
         pin = found or default
-    return pin if origin is None else replace(pin, origin=origin, why=f"{pin.why}; origin: --gitrepo-origin")
+    return pin if origin is None else replace(pin, origin=origin, why=f"{pin.why}; origin: {spelling.origin}")
 
 
-def _agree(origin: str | None, ref: str | None, release: bool, line: Line | None) -> None:
+def _agree(origin: str | None, ref: str | None, release: bool, line: Line | None, spelling: Spelling) -> None:
     """Raise UsageError for options of which one would have no effect."""
     if release and ref is not None:
-        raise UsageError("--release and --repo-hashtag exclude each other", tip="give one of them")
+        raise UsageError(f"--release and {spelling.ref} exclude each other", tip="give one of them")
     if release and line is not None:
         raise UsageError("--release and --line exclude each other", tip="give one of them")
     if line is not None and ref is not None and origin is not None:
         raise UsageError(
-            f"--line {line.name} would have no effect: --repo-hashtag and --gitrepo-origin say everything",
+            f"--line {line.name} would have no effect: {spelling.ref} and {spelling.origin} say everything",
             tip="leave one of the three out",
         )
 
@@ -106,74 +123,97 @@ def _not_pinned(
     *,
     line: Line | None,
     required: bool,
+    spelling: Spelling,
 ) -> None:
     """Say that ``default`` is taken for want of a pin, or raise SourceError when it may not or cannot be."""
     if missing is not None and (required or (not default.ref and line is None)):
-        raise SourceError(f"{project.name} must be pinned, and {missing}", tip=_TIP)
+        raise SourceError(f"{project.name} must be pinned, and {missing}", tip=_tip(spelling))
     if not default.ref and line is not None:
         because = f", and {missing}" if missing else ""
         raise SourceError(
             f"release line {line.name} names no ref of {project.name} for {platform}{because}",
-            tip=f"name it with --repo-hashtag; `rocm-wheels lines {line.name}` says what is known",
+            tip=f"name it with {spelling.ref}; `rocm-wheels lines {line.name}` says what is known",
         )
     if missing is not None:
         whose = "the recipe's default" if line is None else f"release line {line.name}'s"
         log.warn(f"{project.name} is not pinned: {missing}; {whose} {default.ref} is used")
 
 
-def _check_line(torch_dir: Path, line: Line) -> None:
-    """Raise SourceError when the torch checkout, which pins, is not of the line that was asked for."""
-    text = base_version(torch_dir)
+def _tip(spelling: Spelling) -> str:
+    return f"{spelling.torch}, or name the commit with {spelling.ref}"
+
+
+def _check_line(torch: TreeFiles, line: Line) -> None:
+    """Raise SourceError when the torch tree, which pins, is not of the line that was asked for."""
+    found = torch.text("version.txt")
+    if found is None:
+        raise DataError(f"cannot read the version of torch from {torch.name('version.txt')}")
+    text = parse_base_version(found, name=torch.name("version.txt"))
     version = Version(text)
     fits = version.is_prerelease if line.torch is None else f"{version.major}.{version.minor}" == line.torch
     if not fits:
         raise SourceError(
-            f"{torch_dir} is torch {text}: its pins are not those of release line {line.name}",
+            f"{torch.name()} is torch {text}: its pins are not those of release line {line.name}",
             tip=f"check out torch with --line {line.name} first, or leave --line out to take its pins",
         )
 
 
-def look_for_pin(source: Source, torch_dir: Path | None) -> tuple[Pin | None, str | None]:
-    """Return the pin in a torch checkout, or why there is none; neither where the recipe knows no pin."""
+def look_for_pin(
+    source: Source, torch: TreeFiles | None, *, option: str = REF_OPTION
+) -> tuple[Pin | None, str | None]:
+    """Return the pin in a torch tree, or why there is none; neither where the recipe knows no pin."""
     key = source.related_commits
     if key is None and not source.pin_files:
         return None, None
-    if torch_dir is None:
+    if torch is None:
         return None, "no torch checkout was named"
     missing = []
     if key is not None:
-        path = torch_dir / FILE_NAME
-        rows = read_related_commits(path) if os.path.lexists(path) else None
+        name, text = torch.name(FILE_NAME), torch.text(FILE_NAME)
+        rows = None if text is None else parse_related_commits(text, name=name)
         if rows is not None and key in rows:
             row = rows[key]
-            return Pin(row.origin, row.commit, f"{path} line {row.line}, branch {row.branch}"), None
+            why = f"{name} line {row.line}, branch {row.branch}"
+            return Pin(row.origin, row.commit, why, pinned=True), None
         missing.append(
-            f"there is no {path}"
+            f"there is no {name}"
             if rows is None
-            else f"{path} has no row for {key} (it has {', '.join(sorted(rows)) or 'none at all'})"
+            else f"{name} has no row for {key} (it has {', '.join(sorted(rows)) or 'none at all'})"
         )
     for file in source.pin_files:
-        path = torch_dir / file.file
-        if os.path.lexists(path):
-            commit = parse_commit(read_text(path), name=str(path))
-            return Pin(file.origin or source.origin, commit, str(path)), None
-        missing.append(f"no {file.file}" if missing else f"there is no {path}")
+        name, text = torch.name(file.file), torch.text(file.file)
+        if text is not None:
+            commit = parse_commit(text, name=name, option=option)
+            return Pin(file.origin or source.origin, commit, name, pinned=True), None
+        missing.append(f"no {file.file}" if missing else f"there is no {name}")
     return None, " and ".join(missing)
 
 
-def _release_branch(project: Project, source: Source, platform: Platform, torch_dir: Path | None) -> Pin:
-    """Return the release branch that a file of the torch checkout stands for."""
+def pin_files(source: Source) -> list[str]:
+    """List the files of a torch tree that may pin a project."""
+    related = [FILE_NAME] if source.related_commits is not None else []
+    release = [source.release.version_file] if source.release is not None else []
+    return [*related, *(file.file for file in source.pin_files), *release]
+
+
+def _release_branch(
+    project: Project, source: Source, platform: Platform, torch: TreeFiles | None, spelling: Spelling
+) -> Pin:
+    """Return the release branch that a file of the torch tree stands for."""
     release = source.release
     if release is None:
         raise UsageError(
             f"--release: the recipe of {project.name} names no release branches for {platform}",
-            tip="leave it out, or name the branch with --repo-hashtag",
+            tip=f"leave it out, or name the branch with {spelling.ref}",
         )
-    path = None if torch_dir is None else torch_dir / release.version_file
-    if path is None or not os.path.lexists(path):
-        raise SourceError(
-            "--release: " + ("no torch checkout was named" if path is None else f"there is no {path}"),
-            tip=_TIP,
+    text = None if torch is None else torch.text(release.version_file)
+    if torch is None or text is None:
+        missing = (
+            "no torch checkout was named"
+            if torch is None
+            else f"there is no {torch.name(release.version_file)}"
         )
-    major, minor = parse_version(read_text(path), name=str(path))
-    return Pin(source.origin, release.ref.format(major=major, minor=minor), f"--release, {path}")
+        raise SourceError(f"--release: {missing}", tip=_tip(spelling))
+    name = torch.name(release.version_file)
+    major, minor = parse_version(text, name=name, option=spelling.ref)
+    return Pin(source.origin, release.ref.format(major=major, minor=minor), f"--release, {name}")

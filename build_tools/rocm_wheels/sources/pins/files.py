@@ -1,18 +1,49 @@
-"""Small files in a torch checkout that say what goes with it: one commit, or one version.
+"""Small files in a torch tree that say what goes with it: one commit, or one version.
 
 Upstream keeps them in ``.github/ci_commit_pins`` and ``.ci/docker``. What cannot be
-understood is an error with file and line, never a default.
+understood is an error with file and line, never a default. The tree is a folder (``FolderFiles``) or a
+commit that nobody has checked out (``lock.look``).
 """
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rocm_wheels.errors import DataError
 
+REF_OPTION = "--repo-hashtag"
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}")
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?")
+
+
+class TreeFiles(Protocol):
+    """The files of a source tree, wherever it is."""
+
+    def text(self, path: str) -> str | None:
+        """Return what a file holds, ``None`` when there is none. Raises DataError when it is no text."""
+
+    def name(self, path: str = "") -> str:
+        """Return what a file, or the tree, is called in messages."""
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The files of a tree in a folder here."""
+
+    folder: Path
+
+    def text(self, path: str) -> str | None:
+        """Read a file; a dangling link is one that cannot be read."""
+        place = self.folder / path
+        return read_text(place) if os.path.lexists(place) else None
+
+    def name(self, path: str = "") -> str:
+        """Return a path."""
+        return str(self.folder / path)
 
 
 def read_text(path: Path) -> str:
@@ -25,25 +56,28 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text") from cause
 
 
-def parse_commit(text: str, *, name: str) -> str:
-    """Return the one commit of a pin file, in lower case; ``name`` stands for the file in messages."""
+def parse_commit(text: str, *, name: str, option: str = REF_OPTION) -> str:
+    """Return the one commit of a pin file, in lower case.
+
+    ``name`` stands for the file in messages, ``option`` is the one that names a ref instead.
+    """
     number, line = _one_line(text, name, "commit")
     if not _COMMIT.fullmatch(line):
         raise DataError(
             f"{name}:{number}: a pin must be a commit of 40 hex digits, not {line!r}",
-            tip="name the ref that you want with --repo-hashtag",
+            tip=f"name the ref that you want with {option}",
         )
     return line.lower()
 
 
-def parse_version(text: str, *, name: str) -> tuple[str, str]:
+def parse_version(text: str, *, name: str, option: str = REF_OPTION) -> tuple[str, str]:
     """Return major and minor of the one version (``3.7`` or ``3.7.0``) that a file holds."""
     number, line = _one_line(text, name, "version")
     found = _VERSION.fullmatch(line)
     if found is None:
         raise DataError(
             f"{name}:{number}: a version of a release is like 3.7.0, this is {line!r}",
-            tip="name the release branch with --repo-hashtag",
+            tip=f"name the release branch with {option}",
         )
     return found[1], found[2]
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.sources.pins.files import read_text
 
 FILE_NAME = "related_commits"
 _FIELDS = ("os", "source", "project", "branch", "commit", "origin")
@@ -29,11 +27,6 @@ class RelatedCommit:
     commit: str
     origin: str
     line: int
-
-
-def read_related_commits(path: Path) -> dict[str, RelatedCommit]:
-    """Read the pins of every project in a file (see ``parse_related_commits``)."""
-    return parse_related_commits(read_text(path), name=str(path))
 
 
 def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:
