@@ -128,7 +128,7 @@ def foreign_commits(git: Git, *known: str) -> list[str]:
     """
     form = "--format=%ce%x09%h%x09%s"
     found = []
-    for line in git.fields("log", "-z", "--no-show-signature", form, "HEAD", "--not", *known):
+    for line in git.fields("log", "-z", "--no-show-signature", form, "HEAD", "--not", *known, "--"):
         email, short, subject = line.split("\t", 2)
         if email != OUR_EMAIL:
             found.append(f"{short} {subject}")

@@ -45,7 +45,7 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     tree, changed = combined_tree(git, head, place, state)
     upstream = state.upstream if state is not None else _tagged(git)
     ours = state is not None and state.operation is None and state.identity == tree
-    epoch = int(git.text("rev-list", "--timestamp", "-1", head).split(" ")[0])
+    epoch = int(git.text("rev-list", "--timestamp", "-1", head, "--").split(" ")[0])
     return TreeIdentity(head, upstream or None, tree, changed and not ours, epoch)
 
 

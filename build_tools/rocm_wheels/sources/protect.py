@@ -24,6 +24,7 @@ from rocm_wheels.sources.trees import (
     has_commit,
     has_object,
     head_and_place,
+    is_populated,
     repositories,
     seed_index,
     seeing_all,
@@ -91,14 +92,18 @@ def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
     for entry in entries(git, target):
         if entry.path in known or entry.path in folders:
             continue
-        places = [entry.path, *(str(p) for p in PurePosixPath(entry.path).parents if p.parts)]
-        for place in places:
+        above = reversed([str(parent) for parent in PurePosixPath(entry.path).parents if parent.parts])
+        for place in (*above, entry.path):
             path = Path(git.directory, place)
-            if place in known or not os.path.lexists(path):
-                continue
-            if path.is_dir() if place != entry.path else _is_as_in(git, entry):
-                continue
-            found.add(place)
+            folder = path.is_dir() and not path.is_symlink()
+            if not os.path.lexists(path) or (place in known and not (folder and not is_populated(path))):
+                break  # nothing, or a link, a file, a submodule that is taken away with all that is below
+            if place == entry.path:
+                if not _is_as_in(git, entry):
+                    found.add(place)
+            elif not folder:
+                found.add(place)
+                break
     if found:
         raise SourceError(
             _listed(f"in {git.directory} these files are in the way of {target[:12]}", sorted(found)),

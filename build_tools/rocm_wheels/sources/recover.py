@@ -71,7 +71,7 @@ def recover_hipify(git: Git, state: State) -> None:
     rescue_all(git, state, state.upstream)
     for part in repositories(git):
         left = state.left.get(part.path)
-        part.git.text("reset", "-q", "--hard", left.head if left is not None else "HEAD")
+        part.git.text("reset", "-q", "--hard", left.head if left is not None else "HEAD", "--")
 
 
 def rescue(part: Part, state: State, target: str) -> None:

@@ -158,7 +158,8 @@ def _patches(git: Git, start: str, end: str) -> list[str]:
     if start == end:
         return []
     found = []
-    for line in git.fields("log", "-z", "--no-show-signature", "--format=%ce%x09%h%x09%s", f"{start}..{end}"):
+    form = "--format=%ce%x09%h%x09%s"
+    for line in git.fields("log", "-z", "--no-show-signature", form, f"{start}..{end}", "--"):
         email, short, subject = line.split("\t", 2)
         if not ours(email, subject):
             found.append(f"{short} {subject}")

@@ -163,7 +163,7 @@ def _commits(git: Git, start: str, end: str) -> list[str]:
     """List the commits to save, oldest first: not ours, not those that only move submodules."""
     found = []
     form = "--format=%H%x09%P%x09%ce%x09%s"
-    for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}"):
+    for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}", "--"):
         commit, parents, email, subject = line.split("\t", 3)
         if len(parents.split()) > 1:
             raise SourceError(
