@@ -8,84 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, content, isolated_environment, make_upstream
-
-CLONE = Path(__file__).resolve().parents[2]
-COMPANIONS = ("apex", "pytorch_audio", "pytorch_vision", "triton")
-ALL = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class World:
-    """Upstream of five projects; ``base`` is where https://github.com/… leads to."""
-
-    upstream: Upstream
-    env: dict[str, str]
-
-    @property
-    def base(self) -> Path:
-        return self.upstream.folder
-
-    def run(self, folder: Path, *words: str | Path, **env: str) -> Said:
-        argv = [sys.executable, "-m", "rocm_wheels", "checkout", *map(str, words)]
-        done = subprocess.run(
-            argv,
-            cwd=folder,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert "Traceback" not in done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    def head(self, tree: Path, name: str = "HEAD") -> str:
-        return self.upstream.git(tree, "rev-parse", name)
-
-
-def make_world(folder: Path) -> World:
-    env = isolated_environment(folder / "home")
-    env["PYTHONPATH"] = str(CLONE / "build_tools")
-    upstream = make_upstream(folder / "upstream", env)
-    base, git = upstream.folder, upstream.git
-    config = '[protocol "file"]\n\tallow = always\n'
-    for owner in ("pytorch", "ROCm"):
-        config += f'[url "{base.as_uri()}/"]\n\tinsteadOf = https://github.com/{owner}/\n'
-    (folder / "home/.gitconfig").write_text(config)
-    pins = {}
-    for name in ("audio", "vision", "apex", "triton"):
-        git("", "init", "-q", "-b", "master", name)
-        (base / name / "version.txt").write_text(f"{name} 1.0\n")
-        pins[name] = upstream.commit(name, f"{name} 1")
-        (base / name / "version.txt").write_text(f"{name} 2.0\n")
-        upstream.commit(name, f"{name} 2")
-        git("", "config", "-f", f"{name}/.git/config", "uploadpack.allowAnySHA1InWant", "true")
-    git("root", "checkout", "-q", "-b", "nightly")
-    rows = {"apex": "ROCm/apex", "torchaudio": "pytorch/audio", "torchvision": "pytorch/vision"}
-    text = "".join(
-        f"ubuntu|pytorch|{name}|release/x|{pins[place.split('/')[1]]}|https://github.com/{place}\n"
-        for name, place in rows.items()
-    )
-    (base / "root/related_commits").write_text(text)
-    pin = base / "root/.ci/docker/ci_commit_pins/triton.txt"
-    pin.parent.mkdir(parents=True)
-    pin.write_text(f"{pins['triton']}\n")
-    upstream.commit("root", "root with pins")
-    for name, place in {"pytorch": "root", "triton": "triton"}.items():
-        (base / f"{name}.git").symlink_to(place)
-    return World(upstream, env)
+from five_projects import ALL, COMPANIONS, World, make_world
+from source_trees import content
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +109,7 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
 
 # what is given → what is said, exit code; the disk is as it was
 WRONG: list[tuple[list[str], int, str]] = [
-    ([], 2, "name projects, or give --all\ntip: projects: apex, pytorch, "),
+    ([], 2, "name projects, or give --all, or a --lock\ntip: projects: apex, pytorch, "),
     (["torch", "--all"], 2, "--all and names of projects exclude each other"),
     (["tourch"], 2, "there is no project 'tourch'; did you mean torch?"),
     (["torch", "pytorch_vison"], 2, "there is no project 'pytorch_vison'; did you mean pytorch_vision?"),

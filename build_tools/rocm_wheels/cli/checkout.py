@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rocm_wheels.model.line_facts import Line
     from rocm_wheels.model.project import Project
     from rocm_wheels.sources.checkout import CheckoutRequest
+    from rocm_wheels.sources.lock.follow import LockFile
     from rocm_wheels.sources.several import Outcome, Task
 
 _HELP = """Check out several projects side by side.
 
 A PROJECT is named as its recipe is, or as its wheel (torch for pytorch). torch comes first where it is
 among them: the commits of the others are read in its tree. A project that fails stops none of
-those that need nothing of it.
+those that need nothing of it. With --lock, without names: every project of the lock.
 """
 
 
@@ -50,9 +51,12 @@ def _command() -> click.Command:
 def _run(**given: Any) -> None:
     from rocm_wheels.sources.several import checkout_several
 
-    recipes = chosen(given["projects"], everything=given["everything"])
-    tasks = _tasks(recipes, given)
-    outcomes = checkout_several(tasks, env=environment(), python=Path(sys.executable))
+    env, lock = environment(), checkout_options.lock_of(given)
+    if lock is None:
+        tasks = _tasks(chosen(given["projects"], everything=given["everything"]), given)
+    else:
+        tasks = _locked_tasks(lock, given, env)
+    outcomes = checkout_several(tasks, env=env, python=Path(sys.executable))
     if code := report(outcomes):
         click.get_current_context().exit(code)
 
@@ -66,7 +70,9 @@ def chosen(names: Sequence[str], *, everything: bool) -> list[Project]:
 
     if bool(names) == everything:
         raise UsageError(
-            "name projects, or give --all" if not names else "--all and names of projects exclude each other",
+            "name projects, or give --all, or a --lock"
+            if not names
+            else "--all and names of projects exclude each other",
             tip=f"projects: {', '.join(project_names())}",
         )
     if everything:
@@ -118,6 +124,30 @@ def _tasks(recipes: Sequence[Project], given: Mapping[str, Any]) -> list[Task]:
     ]
 
 
+def _locked_tasks(lock: LockFile, given: Mapping[str, Any], env: Mapping[str, str]) -> list[Task]:
+    """Return what is to be done by a lock: no project waits for another. Raises UsageError."""
+    from rocm_wheels.sources.lock.follow import check_checkout
+    from rocm_wheels.sources.several import Task
+
+    if given["everything"]:
+        raise UsageError(
+            "--all and --lock exclude each other", tip="--lock alone checks out every project in the lock"
+        )
+    recipes = chosen(given["projects"] or list(lock.lock.projects), everything=False)
+    for recipe in recipes:
+        lock.project(recipe.name)
+    patches.folder_of(given)
+    folder = checkout_options.folder_of(given["repo"])
+    return [
+        Task(
+            recipe.name,
+            partial(checkout_options.locked_request, recipe, lock, folder / recipe.name, given),
+            check=partial(check_checkout, lock, env=env),
+        )
+        for recipe in recipes
+    ]
+
+
 def _is_pinned(recipe: Project) -> bool:
     source = recipe.source.on(checkout_options.platform())
     return source.related_commits is not None or bool(source.pin_files)
@@ -136,7 +166,8 @@ def _request(
         require_related_commit=given["require_related_commit"],
     )
     directory = checkout_options.folder_of(given["repo"]) / recipe.name
-    return checkout_options.request_of(recipe, pin, directory, given)
+    set_of_line = patches.chosen(recipe.name, pin.ref, given)
+    return checkout_options.request_of(recipe, pin, directory, given, chosen=set_of_line)
 
 
 def report(outcomes: Sequence[Outcome]) -> int:

@@ -16,9 +16,19 @@ if TYPE_CHECKING:
     from rocm_wheels.model.line_facts import Line
     from rocm_wheels.model.project import Platform, Project
     from rocm_wheels.sources.checkout import CheckoutRequest
+    from rocm_wheels.sources.lock.follow import LockFile
+    from rocm_wheels.sources.patches.sets import PatchSet
     from rocm_wheels.sources.pins.choose import Pin
 
 TORCH = "pytorch"  # the project that others' commits are pinned in
+_SAID_BY_A_LOCK = {
+    "repo_hashtag": "--repo-hashtag",
+    "line": "--line",
+    "release": "--release",
+    "torch_dir": "--torch-dir",
+    "require_related_commit": "--require-related-commit",
+    "patchset": "--patchset",
+}
 
 
 def repo_option() -> click.Option:
@@ -49,6 +59,12 @@ def options() -> list[click.Parameter]:
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
+        click.Option(
+            ["--lock"],
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Take commits and patch sets from a lock (see `rocm-wheels lock`).",
+        ),
     ]
 
 
@@ -95,13 +111,53 @@ def torch_of(given: Mapping[str, Any]) -> Path:
     return torch_dir or folder_of(given["repo"]) / TORCH
 
 
-def request_of(
-    recipe: Project, pin: Pin, directory: Path, given: Mapping[str, Any], *, local_origin: bool = False
-) -> CheckoutRequest:
-    """Return the request of a checkout of one project, from the values of ``options``.
+def lock_of(given: Mapping[str, Any]) -> LockFile | None:
+    """Return the lock that ``--lock`` names, if any. Raises UsageError, DataError.
 
-    Raises UsageError and DataError for options that cannot be meant.
+    Options that say something else than the lock are refused.
     """
+    if given["lock"] is None:
+        return None
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.sources.lock.follow import open_lock
+
+    others = [option for key, option in _SAID_BY_A_LOCK.items() if given.get(key) not in (None, False)]
+    others += [] if given["patch"] else ["--no-patch"]
+    if others:
+        raise UsageError(
+            f"--lock says which commits and patches, and so {'does' if len(others) == 1 else 'do'} "
+            + ", ".join(others),
+            tip="leave one of them out; `rocm-wheels lock update` changes a lock",
+        )
+    return open_lock(given["lock"], platform())
+
+
+def locked_request(
+    recipe: Project, file: LockFile, directory: Path, given: Mapping[str, Any], *, origin: str | None = None
+) -> CheckoutRequest:
+    """Return the request of a checkout of what a lock says; ``origin`` is another place for it.
+
+    Raises UsageError and SourceError for a project or a patch set that is not there as locked.
+    """
+    from rocm_wheels.sources.lock.follow import locked_patches, locked_pin
+    from rocm_wheels.sources.network.remote import origin_of
+
+    pin = locked_pin(file, recipe.name, origin=origin)
+    chosen = locked_patches(file, recipe.name, patches.folder_of(given))
+    local = origin_of(pin.origin, Path.cwd())[1]
+    return request_of(recipe, pin, directory, given, chosen=chosen, local_origin=local)
+
+
+def request_of(
+    recipe: Project,
+    pin: Pin,
+    directory: Path,
+    given: Mapping[str, Any],
+    *,
+    chosen: PatchSet | None,
+    local_origin: bool = False,
+) -> CheckoutRequest:
+    """Return the request of a checkout of one project; ``chosen`` is its patch set."""
     from rocm_wheels.sources.checkout import CheckoutRequest
 
     system = platform()
@@ -115,5 +171,5 @@ def request_of(
         hipify=system in recipe.hipify.platforms if given["hipify"] is None else given["hipify"],
         commit_hipify=given["commit_hipify"],
         local_origin=local_origin,
-        patches=patches.chosen(recipe.name, pin.ref, given),
+        patches=chosen,
     )

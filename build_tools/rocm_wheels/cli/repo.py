@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import checkout_options, patches
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.checkout_options import TORCH, commit_option, folder_of, repo_option
+
+if TYPE_CHECKING:
+    from rocm_wheels.model.project import Project
+    from rocm_wheels.sources.pins.choose import Pin
 
 
 def door(project: str, *features: str) -> click.Group:
@@ -88,13 +92,28 @@ def _directory(project: str, repo: Path | None, repo_name: str | None, checkout_
 def _run_checkout(project: str, **given: Any) -> None:
     from rocm_wheels.model.project import load_project
     from rocm_wheels.sources.checkout import checkout
+    from rocm_wheels.sources.lock.follow import check_checkout
     from rocm_wheels.sources.network.remote import origin_of
-    from rocm_wheels.sources.pins.choose import choose_pin
 
     recipe, origin, local = load_project(project), given["gitrepo_origin"], False
     if origin is not None:
         origin, local = origin_of(origin, Path.cwd())
-    pin = choose_pin(
+    directory = _directory(project, given["repo"], given["repo_name"], given["checkout_dir"])
+    env, lock = environment(), checkout_options.lock_of(given)
+    if lock is not None:
+        request = checkout_options.locked_request(recipe, lock, directory, given, origin=origin)
+        check_checkout(lock, request, checkout(request, env=env, python=Path(sys.executable)), env=env)
+        return
+    pin = _chosen_pin(recipe, origin, given)
+    chosen = patches.chosen(project, pin.ref, given)
+    request = checkout_options.request_of(recipe, pin, directory, given, chosen=chosen, local_origin=local)
+    checkout(request, env=env, python=Path(sys.executable))
+
+
+def _chosen_pin(recipe: Project, origin: str | None, given: Mapping[str, Any]) -> Pin:
+    from rocm_wheels.sources.pins.choose import choose_pin
+
+    return choose_pin(
         recipe,
         platform=checkout_options.platform(),
         origin=origin,
@@ -104,9 +123,6 @@ def _run_checkout(project: str, **given: Any) -> None:
         line=checkout_options.line_of(given),
         require_related_commit=given.get("require_related_commit", False),
     )
-    directory = _directory(project, given["repo"], given["repo_name"], given["checkout_dir"])
-    request = checkout_options.request_of(recipe, pin, directory, given, local_origin=local)
-    checkout(request, env=environment(), python=Path(sys.executable))
 
 
 def _run_hipify(project: str, **given: Any) -> None:

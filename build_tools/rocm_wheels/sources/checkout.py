@@ -97,8 +97,9 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     place = directory / ".git" if fresh else git_directory(Git(directory, env))
     env = {**env, MARK: str(place)}
     shown = process.hide_credentials(pin.origin)
-    log.note(f"{request.project.name}: {pin.ref} of {shown} ({pin.why}) → {directory}")
-    commit, source = remote.resolve(Git(_nearest(directory), env), pin.origin, pin.ref)
+    wanted = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
+    log.note(f"{request.project.name}: {wanted} of {shown} ({pin.why}) → {directory}")
+    commit, source = remote.resolve(Git(_nearest(directory), env), pin.origin, pin.commit or pin.ref)
     state = None if fresh else read_state(place)
     if state is not None and _is_as_wanted(request, state, commit, place, env):
         log.note(f"{directory} is at {commit[:12]} already; nothing to do")

@@ -17,11 +17,13 @@ class Task:
     """A project to check out. ``request`` is called when its turn comes; it may read other trees.
 
     ``after``: the project whose tree it reads; without that one there, this one is not begun.
+    ``check`` raises when the tree that was made is not the wanted one.
     """
 
     project: str
     request: Callable[[], CheckoutRequest]
     after: str | None = None
+    check: Callable[[CheckoutRequest, CheckoutResult], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,10 @@ def checkout_several(tasks: Sequence[Task], *, env: Mapping[str, str], python: P
         followers = [one for one in tasks if one.after == task.project]
         with log.prefixed(task.project):
             try:
-                result = checkout(task.request(), env=env, python=python)
+                request = task.request()
+                result = checkout(request, env=env, python=python)
+                if task.check is not None:
+                    task.check(request, result)
             except (RocmWheelsError, OSError) as failure:
                 missing = [Outcome(one.project, missing=task.project) for one in followers]
                 return [Outcome(task.project, failure=failure), *missing], []

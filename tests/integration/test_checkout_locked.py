@@ -1,0 +1,230 @@
+"""``checkout --lock``: the locked commits, submodules and patch sets, or an error that says what differs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from five_projects import ALL, World, make_world
+from source_trees import content
+
+from rocm_wheels.sources.patches.sets import read_patch_set
+
+TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
+PATCH = """\
+From 1111111111111111111111111111111111111111 Mon Sep 17 00:00:00 2001
+From: A Dev <dev@example.invalid>
+Date: Tue, 14 Nov 2023 22:13:20 +0000
+Subject: [PATCH] Say it otherwise
+
+---
+ version.txt | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+diff --git a/version.txt b/version.txt
+--- a/version.txt
++++ b/version.txt
+@@ -1 +1 @@
+-audio 1.0
++audio 1.0.1
+--
+2.39.0
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def locked(world: World) -> dict[str, Any]:
+    """A lock of all five at their first commits, torch with its submodules."""
+    git, base = world.upstream.git, world.base
+    places = {"apex": "ROCm/apex", "triton": "ROCm/triton.git", "pytorch": "pytorch/pytorch.git"}
+    places |= {"pytorch_audio": "pytorch/audio", "pytorch_vision": "pytorch/vision"}
+    projects: dict[str, Any] = {}
+    for name, place in places.items():
+        folder = base / place.split("/")[1]
+        commit = git(folder, "rev-parse", "main" if name == "pytorch" else "master^")
+        projects[name] = {
+            "origin": f"https://github.com/{place}",
+            "ref": "v1" if name == "pytorch" else "master",
+            "why": "options",
+            "commit": commit,
+            "tree": git(folder, "rev-parse", f"{commit}^{{tree}}"),
+            "submodules": {},
+        }
+    middle = git("root", "rev-parse", "main:third_party/middle")
+    inner = git("middle", "rev-parse", f"{middle}:deep dir")
+    projects["pytorch"]["submodules"] = {
+        "third_party/middle": {"origin": "https://github.com/pytorch/middle", "commit": middle},
+        "third_party/middle/deep dir": {"origin": "https://github.com/pytorch/inner", "commit": inner},
+    }
+    return {"lock_version": "1", "platform": "linux", "projects": projects}
+
+
+def write(path: Path, lock: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(lock, indent=1))
+    return path
+
+
+def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Path) -> None:
+    assert world.run(tmp_path, "torch", "--repo", "trees").code == 0  # a newer one
+    lock = locked(world)
+    write(tmp_path / "l.json", lock)
+    said = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
+    assert said.code == 0, said.err
+    lines = dict(line.split("  ", 1) for line in said.out.splitlines())
+    assert sorted(lines) == sorted(ALL)
+    for name, project in lock["projects"].items():
+        tree = tmp_path / "trees" / name
+        assert world.head(tree, "THEROCK_UPSTREAM_DIFFBASE") == project["commit"]
+        state = json.loads((tree / ".git/rocm-wheels/state.json").read_text())
+        assert (state["ref"], state["origin"]) == (project["ref"], project["origin"])
+        assert f"at {project['commit'][:12]} ({project['ref']})" in lines[name]
+    assert "[pytorch] pytorch: v1 at " in said.err
+    assert "(lock l.json)" in said.err
+    again = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
+    assert (again.code, again.err.count("nothing to do")) == (0, 5), again.err
+
+
+def test_named_ones_and_the_doors(world: World, tmp_path: Path) -> None:
+    lock = write(tmp_path / "l.json", locked(world))
+    said = world.run(tmp_path, "torchvision", "apex", "--lock", lock, "--repo", "trees")
+    assert said.code == 0, said.err
+    assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["apex", "pytorch_vision"]
+    # the doors: the same, and --gitrepo-origin is another place for the locked commit
+    audio = world.door(tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "mine")
+    assert audio.code == 0, audio.err
+    assert world.head(tmp_path / "mine") == locked(world)["projects"]["pytorch_audio"]["commit"]
+    there = world.door(
+        tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "other", "--gitrepo-origin", world.base / "audio"
+    )
+    assert there.code == 0, there.err
+    assert "(lock " in there.err
+    assert "origin: --gitrepo-origin" in there.err
+    assert world.head(tmp_path / "other") == world.head(tmp_path / "mine")
+    torch = world.door(tmp_path, TORCH, "--lock", lock, "--repo", "trees", "--no-submodules")
+    assert torch.code == 0, torch.err
+    assert "--no-submodules: the 2 in " in torch.err
+
+
+def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
+    patch = tmp_path / "patches/pytorch_audio/2.9/base/0001-Say.patch"
+    patch.parent.mkdir(parents=True)
+    patch.write_text(PATCH)
+    digest = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
+    lock = locked(world)
+    lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
+    where = ("--patch-dir", "patches", "--repo", "trees")
+    said = world.run(tmp_path, "torchaudio", "--lock", write(tmp_path / "l.json", lock), *where)
+    assert said.code == 0, said.err
+    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0.1\n"
+    before = content(tmp_path / "trees")
+    patch.write_text(PATCH.replace("1.0.1", "1.0.2"))
+    other = world.run(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    assert other.code == 10
+    now = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
+    assert re.search(rf"patch set patches/pytorch_audio/2.9 has the digest {now}.* says {digest}", other.err)
+    assert "`rocm-wheels lock update pytorch_audio`" in other.err
+    patch.unlink()
+    gone = world.run(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    assert (gone.code, "patches/pytorch_audio/2.9 has no patches, and l.json says" in gone.err) == (10, True)
+    assert content(tmp_path / "trees") == before
+
+    # no patches in the lock: none are applied, and that is said where the line has a set
+    patch.write_text(PATCH)
+    lock["line"] = "2.9"
+    del lock["projects"]["pytorch_audio"]["patches"]
+    bare = world.run(tmp_path, "torchaudio", "--lock", write(tmp_path / "l.json", lock), *where)
+    assert bare.code == 0, bare.err
+    assert "no patches: " in bare.err
+    assert "patches/pytorch_audio/2.9 is left out" in bare.err
+    assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0\n"
+
+
+def test_a_manifest_is_a_lock(world: World, tmp_path: Path) -> None:
+    projects = locked(world)["projects"]
+    manifest: dict[str, Any] = {"schema_version": 1}
+    for name in ("pytorch", "apex"):
+        manifest[name] = {"repo": projects[name]["origin"], "commit": projects[name]["commit"]}
+    (tmp_path / "m.json").write_text(json.dumps(manifest))
+    said = world.run(tmp_path, "--lock", "m.json", "--repo", "trees")
+    assert said.code == 0, said.err
+    assert world.head(tmp_path / "trees/apex") == projects["apex"]["commit"]
+
+
+def _wrong_submodule(lock: dict[str, Any]) -> None:
+    lock["projects"]["pytorch"]["submodules"]["third_party/middle"]["commit"] = "1" * 40
+
+
+def _no_submodule(lock: dict[str, Any]) -> None:
+    del lock["projects"]["pytorch"]["submodules"]["third_party/middle/deep dir"]
+
+
+def _wrong_tree(lock: dict[str, Any]) -> None:
+    lock["projects"]["pytorch"]["tree"] = "2" * 40
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_wrong_submodule, r"submodule third_party/middle is [0-9a-f]{40}, not 1{40}"),
+        (_no_submodule, r"submodule third_party/middle/deep dir is [0-9a-f]{40}, not there"),
+        (_wrong_tree, r"the files of [0-9a-f]{12} are the tree [0-9a-f]{40}, not 2{40}"),
+    ],
+)
+def test_a_lock_that_was_changed_by_hand(
+    world: World, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    lock = locked(world)
+    change(lock)
+    ended = world.run(tmp_path, "torch", "--lock", write(tmp_path / "l.json", lock), "--repo", "trees")
+    assert ended.code == 10
+    assert re.search(said, ended.err), ended.err
+    assert "changed the lock by hand; `rocm-wheels lock update pytorch`" in ended.err
+
+
+# what is given → exit code, what is said; the disk is as it was
+BOTH = "--lock says which commits and patches, and so do"
+WRONG: list[tuple[list[str], int, str]] = [
+    (["--line", "2.9"], 2, f"{BOTH}es --line\n"),
+    (["--torch-dir", "."], 2, f"{BOTH}es --torch-dir\n"),
+    (["--no-patch", "--require-related-commit"], 2, f"{BOTH} --require-related-commit, --no-patch\n"),
+    (["--all"], 2, "--all and --lock exclude each other"),
+    (["torch", "torchaudio", "apex"], 2, "l.json has no apex; it has pytorch, pytorch_audio"),
+    (["tourch"], 2, "did you mean torch?"),
+    (["--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
+    ([AUDIO, "--repo-hashtag", "main"], 2, f"{BOTH}es --repo-hashtag\n"),
+    ([AUDIO, "--patchset", "x"], 2, f"{BOTH}es --patchset\n"),
+    ([AUDIO, "--torch-dir", "."], 2, f"{BOTH}es --torch-dir\n"),
+    (["pytorch_triton_repo.py", "--release"], 2, f"{BOTH}es --release\n"),
+    (["pytorch_triton_repo.py"], 2, "l.json has no triton; it has pytorch, pytorch_audio"),
+    ([TORCH, "--lock", "nowhere.json"], 2, "cannot read nowhere.json"),
+    ([TORCH, "--lock", "windows.json"], 2, "windows.json is a lock for windows, and this is linux"),
+    ([TORCH, "--lock", "empty.json"], 2, "empty.json"),
+    ([TORCH, "--gitrepo-origin", "no/such/place"], 10, "no/such/place"),
+]
+
+
+@pytest.mark.parametrize("row", WRONG, ids=[" ".join(words) for words, *_ in WRONG])
+def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
+    words, code, message = row
+    lock = locked(world)
+    lock["projects"] = {name: lock["projects"][name] for name in ("pytorch", "pytorch_audio")}
+    write(tmp_path / "l.json", lock)
+    write(tmp_path / "windows.json", {**lock, "platform": "windows"})
+    (tmp_path / "empty.json").write_text("")
+    before = content(tmp_path)
+    options = ["--lock", "l.json", "--repo", "deep/er"]
+    if words[0].endswith(".py"):
+        said = world.door(tmp_path, words[0], *options, *words[1:])
+    else:
+        said = world.run(tmp_path, *options, *words)
+    assert (said.code, message in said.err) == (code, True), said.err
+    assert content(tmp_path) == before
+    assert not (tmp_path / "deep").exists()
