@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from source_trees import Upstream, isolated_environment, make_upstream
 
@@ -90,3 +92,34 @@ def make_world(folder: Path) -> World:
     for name, place in {"pytorch": "root", "triton": "triton"}.items():
         (base / f"{name}.git").symlink_to(place)
     return World(upstream, env)
+
+
+def first_commits(world: World) -> dict[str, Any]:
+    """A lock of all five at their first commits, torch with its submodules."""
+    git, base = world.upstream.git, world.base
+    places = {"apex": "ROCm/apex", "triton": "ROCm/triton.git", "pytorch": "pytorch/pytorch.git"}
+    places |= {"pytorch_audio": "pytorch/audio", "pytorch_vision": "pytorch/vision"}
+    projects: dict[str, Any] = {}
+    for name, place in places.items():
+        folder = base / place.split("/")[1]
+        commit = git(folder, "rev-parse", "main" if name == "pytorch" else "master^")
+        projects[name] = {
+            "origin": f"https://github.com/{place}",
+            "ref": "v1" if name == "pytorch" else "master",
+            "why": "options",
+            "commit": commit,
+            "tree": git(folder, "rev-parse", f"{commit}^{{tree}}"),
+            "submodules": {},
+        }
+    middle = git("root", "rev-parse", "main:third_party/middle")
+    inner = git("middle", "rev-parse", f"{middle}:deep dir")
+    projects["pytorch"]["submodules"] = {
+        "third_party/middle": {"origin": "https://github.com/pytorch/middle", "commit": middle},
+        "third_party/middle/deep dir": {"origin": "https://github.com/pytorch/inner", "commit": inner},
+    }
+    return {"lock_version": "1", "platform": "linux", "projects": projects}
+
+
+def write_lock(path: Path, lock: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(lock, indent=1))
+    return path

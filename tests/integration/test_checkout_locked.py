@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from five_projects import ALL, World, make_world
+from five_projects import ALL, World, first_commits, make_world, write_lock
 from source_trees import content
 
 from rocm_wheels.sources.patches.sets import read_patch_set
@@ -41,41 +41,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def locked(world: World) -> dict[str, Any]:
-    """A lock of all five at their first commits, torch with its submodules."""
-    git, base = world.upstream.git, world.base
-    places = {"apex": "ROCm/apex", "triton": "ROCm/triton.git", "pytorch": "pytorch/pytorch.git"}
-    places |= {"pytorch_audio": "pytorch/audio", "pytorch_vision": "pytorch/vision"}
-    projects: dict[str, Any] = {}
-    for name, place in places.items():
-        folder = base / place.split("/")[1]
-        commit = git(folder, "rev-parse", "main" if name == "pytorch" else "master^")
-        projects[name] = {
-            "origin": f"https://github.com/{place}",
-            "ref": "v1" if name == "pytorch" else "master",
-            "why": "options",
-            "commit": commit,
-            "tree": git(folder, "rev-parse", f"{commit}^{{tree}}"),
-            "submodules": {},
-        }
-    middle = git("root", "rev-parse", "main:third_party/middle")
-    inner = git("middle", "rev-parse", f"{middle}:deep dir")
-    projects["pytorch"]["submodules"] = {
-        "third_party/middle": {"origin": "https://github.com/pytorch/middle", "commit": middle},
-        "third_party/middle/deep dir": {"origin": "https://github.com/pytorch/inner", "commit": inner},
-    }
-    return {"lock_version": "1", "platform": "linux", "projects": projects}
-
-
-def write(path: Path, lock: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(lock, indent=1))
-    return path
-
-
 def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Path) -> None:
     assert world.run(tmp_path, "torch", "--repo", "trees").code == 0  # a newer one
-    lock = locked(world)
-    write(tmp_path / "l.json", lock)
+    lock = first_commits(world)
+    write_lock(tmp_path / "l.json", lock)
     said = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
     assert said.code == 0, said.err
     lines = dict(line.split("  ", 1) for line in said.out.splitlines())
@@ -93,14 +62,14 @@ def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Pa
 
 
 def test_named_ones_and_the_doors(world: World, tmp_path: Path) -> None:
-    lock = write(tmp_path / "l.json", locked(world))
+    lock = write_lock(tmp_path / "l.json", first_commits(world))
     said = world.run(tmp_path, "torchvision", "apex", "--lock", lock, "--repo", "trees")
     assert said.code == 0, said.err
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["apex", "pytorch_vision"]
     # the doors: the same, and --gitrepo-origin is another place for the locked commit
     audio = world.door(tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "mine")
     assert audio.code == 0, audio.err
-    assert world.head(tmp_path / "mine") == locked(world)["projects"]["pytorch_audio"]["commit"]
+    assert world.head(tmp_path / "mine") == first_commits(world)["projects"]["pytorch_audio"]["commit"]
     there = world.door(
         tmp_path, AUDIO, "--lock", lock, "--checkout-dir", "other", "--gitrepo-origin", world.base / "audio"
     )
@@ -118,10 +87,10 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
     patch.parent.mkdir(parents=True)
     patch.write_text(PATCH)
     digest = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
-    lock = locked(world)
+    lock = first_commits(world)
     lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
     where = ("--patch-dir", "patches", "--repo", "trees")
-    said = world.run(tmp_path, "torchaudio", "--lock", write(tmp_path / "l.json", lock), *where)
+    said = world.run(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
     assert said.code == 0, said.err
     assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "audio 1.0.1\n"
     before = content(tmp_path / "trees")
@@ -140,7 +109,7 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
     patch.write_text(PATCH)
     lock["line"] = "2.9"
     del lock["projects"]["pytorch_audio"]["patches"]
-    bare = world.run(tmp_path, "torchaudio", "--lock", write(tmp_path / "l.json", lock), *where)
+    bare = world.run(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
     assert bare.code == 0, bare.err
     assert "no patches: " in bare.err
     assert "patches/pytorch_audio/2.9 is left out" in bare.err
@@ -148,7 +117,7 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
 
 
 def test_a_manifest_is_a_lock(world: World, tmp_path: Path) -> None:
-    projects = locked(world)["projects"]
+    projects = first_commits(world)["projects"]
     manifest: dict[str, Any] = {"schema_version": 1}
     for name in ("pytorch", "apex"):
         manifest[name] = {"repo": projects[name]["origin"], "commit": projects[name]["commit"]}
@@ -181,9 +150,9 @@ def _wrong_tree(lock: dict[str, Any]) -> None:
 def test_a_lock_that_was_changed_by_hand(
     world: World, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
 ) -> None:
-    lock = locked(world)
+    lock = first_commits(world)
     change(lock)
-    ended = world.run(tmp_path, "torch", "--lock", write(tmp_path / "l.json", lock), "--repo", "trees")
+    ended = world.run(tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--repo", "trees")
     assert ended.code == 10
     assert re.search(said, ended.err), ended.err
     assert "changed the lock by hand; `rocm-wheels lock update pytorch`" in ended.err
@@ -214,10 +183,10 @@ WRONG: list[tuple[list[str], int, str]] = [
 @pytest.mark.parametrize("row", WRONG, ids=[" ".join(words) for words, *_ in WRONG])
 def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
     words, code, message = row
-    lock = locked(world)
+    lock = first_commits(world)
     lock["projects"] = {name: lock["projects"][name] for name in ("pytorch", "pytorch_audio")}
-    write(tmp_path / "l.json", lock)
-    write(tmp_path / "windows.json", {**lock, "platform": "windows"})
+    write_lock(tmp_path / "l.json", lock)
+    write_lock(tmp_path / "windows.json", {**lock, "platform": "windows"})
     (tmp_path / "empty.json").write_text("")
     before = content(tmp_path)
     options = ["--lock", "l.json", "--repo", "deep/er"]

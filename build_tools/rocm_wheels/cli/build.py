@@ -135,6 +135,12 @@ def install_rocm(**options: Any) -> None:
     "--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first."
 )
 @click.option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go.")
+@click.option(
+    "--lock",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Build what this lock says, or nothing; ROCm and targets come from it.",
+)
 @click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas.")
 @click.option(
     "--pytorch-build-number",
@@ -243,6 +249,7 @@ def _wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
         cache_wraps_device=not options["sccache_no_wrap"],
         clean=options["clean"],
         verify=options["verify"],
+        lock=options["lock"],
     )
 
 

@@ -15,8 +15,9 @@ from rocm_wheels.model.flash_attention import aotriton_release, use_flash_attent
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import project_version, version_suffix
 from rocm_wheels.pipeline.environment import Ready
+from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.identity import TreeIdentity, tree_identity
 from rocm_wheels.workspace import Workspace
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
@@ -38,6 +39,14 @@ class Setting:
     triton_environment: Mapping[str, str]
     env: Mapping[str, str]
     run: str
+    locked: LockedBuild | None = None
+
+    def identity(self, name: str) -> TreeIdentity:
+        """Return what a project's tree holds now."""
+        tree = self.request.sources[name]
+        if self.locked is not None:
+            return self.locked.identity(name, tree, self.env)
+        return tree_identity(tree, env=self.env)
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def plan_build(
     """Settle a project's build; ``wheels`` are digests of the wheels that it is built against."""
     asked = setting.request
     source = asked.sources[project.name]
-    identity = tree_identity(source, env=setting.env)
+    identity = setting.identity(project.name)
     suffix = version_suffix(setting.ready.sdk.version, asked.version_suffix)
     version = project_version(
         project,

@@ -42,6 +42,7 @@ class WheelsRequest:
     cache_wraps_device: bool = True
     clean: bool = False
     verify: bool = True
+    lock: Path | None = None
 
 
 def select(request: WheelsRequest) -> list[Project]:

@@ -23,6 +23,7 @@ class Row:
     sha256: str = ""
     checked: str = ""  # "verified", "not verified (--no-verify)"
     note: str = ""
+    lock: str = ""  # SHA-256 of the lock that it was built from
 
 
 HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from rocm_wheels import log
@@ -19,6 +19,7 @@ from rocm_wheels.model.versions import base_version, version_suffix
 from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.environment import find_rocm, install_rocm
 from rocm_wheels.pipeline.inputs import Setting
+from rocm_wheels.pipeline.locked import LockedBuild, under_lock
 from rocm_wheels.pipeline.project import Built, ProjectStep
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
@@ -49,8 +50,11 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
     env = outside_repositories(env)
     if not request.sdk.current_env:
         env = _isolated(env)
+    locked = None
+    if request.lock is not None:
+        request, locked = under_lock(request, request.lock, projects, env)
     with exclusive(request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
-        setting = prepare(request, projects, env)
+        setting = prepare(request, projects, env, locked)
         rows: list[Row] = []
         built: dict[str, Built] = {}
         for position, project in enumerate(projects):
@@ -64,8 +68,14 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
                 rows.append(Row(project.name, outcome, seconds=time.monotonic() - started, note=note))
                 rows.extend(Row(later.name, "not built") for later in projects[position + 1 :])
                 return Summary(tuple(rows), failure, time.monotonic() - begin)
-            rows.append(built[project.name].row(time.monotonic() - started))
+            rows.append(_row(built[project.name], time.monotonic() - started, setting))
+            if setting.locked is not None and not built[project.name].again:
+                setting = replace(setting, locked=replace(setting.locked, begun=True))
     return Summary(tuple(rows), None, time.monotonic() - begin)
+
+
+def _row(built: Built, seconds: float, setting: Setting) -> Row:
+    return replace(built.row(seconds), lock=setting.locked.digest if setting.locked else "")
 
 
 def _isolated(env: Mapping[str, str]) -> Mapping[str, str]:
@@ -95,7 +105,12 @@ def check(request: WheelsRequest, projects: Sequence[Project]) -> None:
     version_suffix("0", request.version_suffix)
 
 
-def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]) -> Setting:
+def prepare(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    env: Mapping[str, str],
+    locked: LockedBuild | None = None,
+) -> Setting:
     """Find or make the build environment, ask the SDK once, and settle what holds for all projects."""
     workspace = Workspace(request.work)
     cache = None
@@ -106,6 +121,8 @@ def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[st
     if not request.install_rocm and (unused := _only_for_installing(request.sdk)):
         log.note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     ready = (install_rocm if request.install_rocm else find_rocm)(request.sdk, workspace, env)
+    if locked is not None:
+        locked.check_rocm(ready.sdk.version)
     sdk = look_at_sdk(
         version=ready.sdk.version, root=ready.sdk.root, cmake=ready.sdk.cmake, bin=ready.sdk.bin
     )
@@ -125,6 +142,7 @@ def prepare(request: WheelsRequest, projects: Sequence[Project], env: Mapping[st
         triton_environment=_triton(request, projects),
         env=env,
         run=datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S"),
+        locked=locked,
     )
 
 

@@ -28,6 +28,12 @@ def is_settled(project: Project, directory: Path, place: Path, *, wanted: bool) 
     return (there is not None and there != noted) or there == _content(project, wanted)
 
 
+def is_somebodys(directory: Path, place: Path) -> bool:
+    """Tell whether the file is there and not as a checkout of ours left it."""
+    there, noted, _ = _look(directory, place)
+    return there is not None and there != noted
+
+
 def settle(git: Git, place: Path, project: Project, *, wanted: bool) -> None:
     """Write, renew or remove the file; one that we did not write stays, and that is said."""
     directory = git.directory

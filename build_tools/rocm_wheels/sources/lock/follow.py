@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
-from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.lock.file import read_lock
 from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.state import State, read_state
+
+if TYPE_CHECKING:  # a build has a lock, and no use for all that a checkout needs
+    from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult
 
 _SHOWN = 3
 

@@ -1,0 +1,184 @@
+"""``build --lock``: trees that are not what the lock says are all named, before anything is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from five_projects import ALL, CLONE, Said, World, first_commits, make_world, write_lock
+from source_trees import content
+
+from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.pipeline.locked import LockedBuild
+from rocm_wheels.sources.identity import tree_identity
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock says: next comes ROCm
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def trees(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All five as a lock has them; tests that change one put it back."""
+    folder = tmp_path_factory.mktemp("trees")
+    lock = {**first_commits(world), "rocm": "7.1.0+x", "targets": ["gfx942", "gfx1100"], "pythons": [PYTHON]}
+    write_lock(folder / "l.json", lock)
+    said = world.run(folder, "--lock", "l.json", "--repo", folder)
+    assert said.code == 0, said.err
+    return folder
+
+
+def build(world: World, trees: Path, *words: str, lock: str | Path = "l.json", **env: str) -> Said:
+    script = CLONE / "build_tools/build_prod_wheels.py"
+    root = [] if "--root-checkout-dir" in words else ["--root-checkout-dir", "."]
+    return world.start(trees, script, "build", "--lock", lock, *root, "--output-dir", "dist", *words, **env)
+
+
+def other(trees: Path, tmp_path: Path, **changes: Any) -> Path:
+    lock = json.loads((trees / "l.json").read_text())
+    return write_lock(tmp_path / "other.json", {**lock, **changes})
+
+
+def test_trees_that_are_as_locked(world: World, trees: Path) -> None:
+    said = build(world, trees)
+    assert (said.code, LAST in said.err) == (2, True), said.err
+    assert re.search(r"lock l.json: 5 trees are what it says \(sha256 [0-9a-f]{64}\)", said.err)
+    some = build(world, trees, "--no-build-pytorch-audio", "--pytorch-rocm-arch", "gfx1100;gfx942")
+    assert "lock l.json: 4 trees are what it says" in some.err
+    variable = build(world, trees, "--rocm-sdk-version", ">=7,<8", PYTORCH_ROCM_ARCH="gfx942 gfx1100")
+    assert LAST in variable.err
+
+
+def test_every_tree_that_differs_is_named_with_the_way_back(
+    world: World, trees: Path, tmp_path: Path
+) -> None:
+    """Changed, committed on top, interrupted, at another commit, gone: one error, and one command."""
+    git = world.upstream.git
+    (trees / "pytorch/plain.txt").write_text("mine\n")
+    git("", "-C", str(trees / "apex"), "commit", "-q", "--allow-empty", "-m", "mine")
+    for name in ("triton", "pytorch_vision"):
+        file = trees / name / ".git/rocm-wheels/state.json"
+        state = json.loads(file.read_text())
+        state |= {"operation": "checkout"} if name == "triton" else {"upstream": "1" * 40}
+        file.write_text(json.dumps(state))
+    (trees / "pytorch_audio").rename(tmp_path / "away")
+    before = content(trees)
+    said = build(world, trees)
+    assert said.code == 10
+    assert content(trees) == before
+    for line in (
+        "these are not what l.json says:",
+        "  apex: it was changed since its checkout",
+        "  pytorch: it was changed since its checkout",
+        f"  pytorch_audio: there is no source tree {trees}/pytorch_audio (--no-build-pytorch-audio leaves it",
+        f"  pytorch_vision: it is at {'1' * 40}, not ",
+        "  triton: its checkout was interrupted",
+        f"tip: `rocm-wheels checkout --lock l.json --repo {trees} {' '.join(ALL)}`",
+    ):
+        assert line in said.err, said.err
+
+    # what the tip says puts right what is nobody's work
+    git("", "-C", str(trees / "pytorch"), "checkout", "-q", "plain.txt")
+    git("", "-C", str(trees / "apex"), "reset", "-q", "--hard", "HEAD^")
+    back = world.run(trees, "--lock", "l.json", "--repo", trees, *ALL)
+    assert back.code == 0, back.err
+    assert LAST in build(world, trees).err
+
+
+def _submodule(lock: dict[str, Any]) -> None:
+    lock["projects"]["pytorch"]["submodules"]["third_party/middle"]["commit"] = "1" * 40
+
+
+def _patches(lock: dict[str, Any]) -> None:
+    lock["projects"]["triton"]["patches"] = {"name": "2.9", "digest": "a" * 64}
+
+
+def _commit(lock: dict[str, Any]) -> None:
+    lock["projects"]["apex"]["commit"] = "1" * 40
+
+
+def _fewer(lock: dict[str, Any]) -> None:
+    del lock["projects"]["apex"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_submodule, r"  pytorch: submodule third_party/middle is [0-9a-f]{40}, not 1{40}\n"),
+        (_patches, r"  triton: its patches are none, not 2\.9 \(a{12}\)\n"),
+        (_commit, r"  apex: it is at [0-9a-f]{40}, not 1{40} \(master\)\n"),
+        (_fewer, r"  apex: it is not in the lock \(--no-build-apex leaves it out\)\n"),
+    ],
+)
+def test_a_lock_of_other_sources(
+    world: World, trees: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    lock = json.loads((trees / "l.json").read_text())
+    change(lock)
+    ended = build(world, trees, lock=write_lock(tmp_path / "other.json", lock))
+    assert (ended.code, bool(re.search(said, ended.err))) == (10, True), ended.err
+
+
+def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
+    apex = trees / "apex"
+    known = tree_identity(apex, env=world.env)
+    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", {"apex": known})
+    begun = replace(locked, begun=True)
+    assert begun.identity("apex", apex, world.env) == known
+    (apex / "new.txt").write_text("mine\n")
+    assert locked.identity("apex", apex, world.env) == known  # nothing was built: no time has passed
+    with pytest.raises(SourceError, match=r"apex was changed after it had been compared with .*l\.json"):
+        begun.identity("apex", apex, world.env)
+    (apex / "new.txt").unlink()
+
+
+def test_rocm_is_the_locked_version(trees: Path) -> None:
+    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", {})
+    locked.check_rocm("7.1.0+X")
+    replace(locked, rocm=None).check_rocm("9")
+    with pytest.raises(UsageError, match=r"ROCm 7\.1\.0 is installed, and .*l\.json says 7\.1\.0\+x"):
+        locked.check_rocm("7.1.0")
+
+
+# what the lock has else, what is given → exit code, what is said
+WRONG: list[tuple[dict[str, Any], list[str], int, str]] = [
+    ({}, ["--rocm-sdk-version", "==7.2.0"], 2, "'==7.2.0' contradicts {lock}, which says ROCm 7.1.0+x"),
+    ({}, ["--rocm-sdk-version", "7.1.0"], 11, "'7.1.0' is not a version specifier"),
+    ({}, ["--pytorch-rocm-arch", "gfx942"], 2, "--pytorch-rocm-arch 'gfx942' contradicts {lock}, which says"),
+    ({}, ["--pytorch-rocm-arch", "gfx9422"], 2, "did you mean gfx942"),
+    ({}, ["PYTORCH_ROCM_ARCH=gfx90a"], 2, "PYTORCH_ROCM_ARCH 'gfx90a' contradicts {lock}, which says gfx942"),
+    ({"pythons": ["3.4", "3.14t"]}, [], 2, ", and {lock} is for 3.4, 3.14t"),
+    ({"platform": "windows"}, [], 2, "{lock} is a lock for windows, and this is linux"),
+    ({"projects": {}}, [], 2, "there is no project in it"),
+    ({}, ["--root-checkout-dir", "nowhere"], 2, "there is nothing to build"),
+    ({}, ["--lock", "nowhere.json"], 2, "cannot read nowhere.json"),
+    ({}, ["--triton-dir", "plain"], 10, "  triton: {trees}/plain is not a git checkout"),
+    ({}, ["--triton-dir", "cloned"], 10, "  triton: it was not checked out by rocm-wheels"),
+]
+
+
+@pytest.mark.parametrize("row", WRONG, ids=[said for *_, said in WRONG])
+def test_wrong_input(
+    world: World, trees: Path, tmp_path: Path, row: tuple[dict[str, Any], list[str], int, str]
+) -> None:
+    changes, words, code, message = row
+    lock = other(trees, tmp_path, **changes)
+    (trees / "plain").mkdir(exist_ok=True)
+    if not (trees / "cloned").exists():
+        world.upstream.git(trees, "clone", "-q", (world.base / "triton").as_uri(), "cloned")
+    before = content(trees)
+    env = dict(word.split("=", 1) for word in words if word.startswith("PYTORCH"))
+    said = build(world, trees, *(word for word in words if not word.startswith("PYTORCH")), lock=lock, **env)
+    wanted = message.format(lock=lock, trees=trees)
+    assert (said.code, wanted in said.err) == (code, True), said.err
+    assert content(trees) == before
