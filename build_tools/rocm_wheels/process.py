@@ -83,6 +83,7 @@ def run(
     on_line: Callable[[str], None] | None = None,
     timeout: float | None = None,
     silence: float | None = None,
+    calm: Callable[[str], bool] | None = None,
     check: type[RocmWheelsError] | None = BuildError,
     what: str | None = None,
     tip: str | None = None,
@@ -91,8 +92,8 @@ def run(
 
     A non-zero exit raises ``check`` (its message ends with the last lines printed), or is
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
-    printed nothing for ``silence`` seconds. Standard input is closed. What a program draws over
-    (up to a carriage return) goes to ``on_line`` alone.
+    printed nothing for ``silence`` seconds; that is watched until ``calm`` says yes to a line. Standard
+    input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
     """
     name = what or f"`{shell_line(argv)}`"
     error = check or BuildError
@@ -110,6 +111,8 @@ def run(
         for raw in _pieces(child.stdout):
             expired.heard()
             line = hide_credentials(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            if calm is not None and calm(line):
+                expired.no_longer()
             if raw.endswith(b"\r"):
                 if on_line is not None and line:
                     on_line(line)
@@ -232,17 +235,22 @@ class _Watchdog:
         """Note that the program printed something."""
         self._heard = time.monotonic()
 
+    def no_longer(self) -> None:
+        """Let the program be silent from now on."""
+        self._silence = None
+
     def _watch(self) -> None:
         while True:
-            quiet = None if self._silence is None else self._heard + self._silence
-            first = min(moment for moment in (self._end, quiet) if moment is not None)
-            if self._over.wait(max(first - time.monotonic(), 0)):
+            silence = self._silence
+            quiet = None if silence is None else self._heard + silence
+            moments = [moment for moment in (self._end, quiet) if moment is not None]
+            if self._over.wait(max(min(moments) - time.monotonic(), 0) if moments else None):
                 return
             now = time.monotonic()
             if self._end is not None and now >= self._end:
                 self.fired = f"{self._timeout:g} s without an end"
-            elif self._silence is not None and now >= self._heard + self._silence:
-                self.fired = f"{self._silence:g} s without any progress"
+            elif self._silence is not None and silence is not None and now >= self._heard + silence:
+                self.fired = f"{silence:g} s without any progress"
             if self.fired:
                 end_tree(self._child)
                 return

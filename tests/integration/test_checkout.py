@@ -174,7 +174,7 @@ def test_any_kind_of_ref(trees: Trees, ref: str) -> None:
 
 
 def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Trees) -> None:
-    pull = trees.checkout("refs/pull/7/head", depth=1, jobs=2)
+    pull = trees.checkout("refs/pull/7/head", depth=1)
     assert (trees.directory / "a.cu").read_text() == "cuda a3\n"
     offline = replace(trees.request(pull.upstream.commit), pin=Pin("file:///gone", pull.upstream.commit, "x"))
     assert checkout(offline, env=trees.env, python=Path(sys.executable)).head == pull.head

@@ -167,7 +167,7 @@ def test_a_submodule_whose_clone_was_cut(upstream: Upstream, tmp_path: Path) -> 
     shutil.rmtree(killed.tree)
     killed.run("main", len(log) - log[::-1].index("submodule"), "before")
     place = killed.tree / ".git/modules/third_party/middle"
-    place.parent.mkdir(parents=True)
+    shutil.rmtree(place)
     upstream.git(tmp_path, "init", "-q", f"--separate-git-dir={place}", "tree/third_party/middle")
     assert killed.again("main").changed
     assert (killed.tree / "third_party/middle/deep dir/hip/deep.hip").exists()

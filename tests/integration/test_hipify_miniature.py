@@ -35,7 +35,7 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     for folder, committed in (("one", True), ("two", True), ("three", False)):
         pin = choose_pin(torch, origin=made["pytorch"].url, ref="nightly")
         request = CheckoutRequest(
-            torch, tmp_path / folder, pin, depth=1, jobs=2, commit_hipify=committed, local_origin=True
+            torch, tmp_path / folder, pin, depth=1, commit_hipify=committed, local_origin=True
         )
         heads.append(checkout(request, env=env, python=python).head)
         assert not checkout(request, env=env, python=python).changed

@@ -93,6 +93,8 @@ def test_a_silent_program_is_ended_and_one_that_draws_progress_is_not() -> None:
     drawing = "import sys, time\nfor n in range(8): print(n, end='\\r', flush=True); time.sleep(0.2)"
     drawn: list[str] = []
     process.run([sys.executable, "-c", drawing], env=ENV, silence=1.2, on_line=drawn.append)
+    then_silent = "import time; print('all is here', flush=True); time.sleep(1)"
+    process.run([sys.executable, "-c", then_silent], env=ENV, silence=0.5, calm=lambda line: "all" in line)
     assert drawn[:3] == ["0", "1", "2"]
     with pytest.raises(SourceError, match=r"stopped after 0\.5 s without any progress"):
         process.run(

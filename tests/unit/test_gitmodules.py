@@ -22,14 +22,15 @@ def test_what_is_said_of_submodules() -> None:
             "submodule.third_party/a.url=https://h/second",
             "submodule.third_party/a.shallow=true",
             'submodule.odd "n\u00e4me".v2.path=odd dir/',
+            'submodule.odd "n\u00e4me".v2.update=none',
             "submodule.nowhere.url=x",
             "submodule.old",
         ),
         name="f",
     )
     assert found == {
-        "third_party/a": Submodule("third_party/a", "third_party/a", "https://h/a"),
-        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None),
+        "third_party/a": Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
+        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, wanted=False),
     }
     assert parse("", name="f") == {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import patches
+from rocm_wheels.cli import network, patches
 from rocm_wheels.model.names import recipes_folder
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def options() -> list[click.Parameter]:
     return [
         click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
         click.Option(["--depth"], type=click.IntRange(min=1), help="Commits of history to fetch (all)."),
-        click.Option(["--jobs"], type=click.IntRange(min=1), help="Submodules to fetch at a time."),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
+        *network.options(),
         click.Option(
             ["--lock"],
             metavar="FILE",
@@ -166,10 +166,10 @@ def request_of(
         directory=directory,
         pin=pin,
         depth=given["depth"],
-        jobs=given["jobs"] or recipe.source.on(system).fetch_jobs,
         submodules=given["submodules"],
         hipify=system in recipe.hipify.platforms if given["hipify"] is None else given["hipify"],
         commit_hipify=given["commit_hipify"],
         local_origin=local_origin,
         patches=chosen,
+        transport=network.transport_of(given, jobs=recipe.source.on(system).fetch_jobs),
     )

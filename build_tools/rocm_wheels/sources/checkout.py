@@ -16,12 +16,16 @@ from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
+from rocm_wheels.sources.case import refuse_clash
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
+from rocm_wheels.sources.network.fetch import Wanted, is_shallow, under_way, was_cut
+from rocm_wheels.sources.network.mirrors import obtain
+from rocm_wheels.sources.network.prefetch import Here, Prefetch, configuration
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
@@ -29,15 +33,14 @@ from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
-from rocm_wheels.sources.trees import has_commit, head_and_place, is_whole
+from rocm_wheels.sources.trees import entries, has_commit, head_and_place, is_whole
 from rocm_wheels.workspace import exclusive
 
 
 @dataclass(frozen=True)
 class CheckoutRequest:
-    """What to check out where; ``depth`` and ``jobs`` as git has them, ``None`` for git's defaults.
+    """What to check out where, and how its server is reached; ``depth`` as git has it, ``None``: whole.
 
-    ``transport``: how servers are reached.
     ``local_origin``: the user named an origin on this machine, so that submodules may come
     from there as well (git's ``protocol.file.allow``).
     """
@@ -46,7 +49,6 @@ class CheckoutRequest:
     directory: Path
     pin: Pin
     depth: int | None = None
-    jobs: int | None = None
     submodules: bool = True
     hipify: bool = True
     commit_hipify: bool = True
@@ -99,7 +101,8 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     shown = process.hide_credentials(pin.origin)
     wanted = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
     log.note(f"{request.project.name}: {wanted} of {shown} ({pin.why}) → {directory}")
-    commit, source = remote.resolve(Git(_nearest(directory), env), pin.origin, pin.commit or pin.ref)
+    asking, ref = Git(_nearest(directory), env), pin.commit or pin.ref
+    commit, source = remote.resolve(asking, pin.origin, ref, transport=request.transport)
     state = None if fresh else read_state(place)
     if state is not None and _is_as_wanted(request, state, commit, place, env):
         log.note(f"{directory} is at {commit[:12]} already; nothing to do")
@@ -108,9 +111,10 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     try:
         with exclusive(place / OWN_FOLDER, what=f"checkout of {request.project.name}"):
             before = read_state(place)
-            if before is not None and before.operation is not None:
+            if (before is not None and before.operation is not None) or was_cut(place):
                 clear_leftovers(place, env)
-            commit = _prepare(request, place, before, commit, source, env=env)
+            with under_way(place):
+                commit = _prepare(request, place, before, commit, source, env=env)
             made = None  # from here on there is something to keep
             head = _bring(request, place, before, commit, env=env, python=python)
     finally:
@@ -189,7 +193,10 @@ def _prepare(
         blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
         write_state(place, state or blank)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
-    origin = plain.text("config", "--default", "", "--get", "remote.origin.url")
+    known = configuration(plain)
+    if known.get("extensions.objectformat", "sha1") != "sha1":
+        raise remote.no_sha256(f"the repository in {request.directory}")
+    origin = known.get("remote.origin.url", "")
     if origin != pin.origin and state is None and not fresh:
         raise SourceError(
             f"{request.directory} is a clone of {process.hide_credentials(origin) or 'nothing'}, "
@@ -198,11 +205,27 @@ def _prepare(
         )
     if not is_whole(plain, commit):
         depth = request.depth
-        if depth is not None and has_commit(plain) and not remote.is_shallow(plain):
+        if depth is not None and has_commit(plain) and not is_shallow(plain):
             log.note("the checkout has its whole history already; --depth is not needed")
             depth = None
-        commit = remote.fetch(plain, pin.origin, source, depth=depth, jobs=request.jobs)
+        wanted = Wanted(pin.origin, source)
+        commit = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
     return commit
+
+
+def _fetch_submodules(request: CheckoutRequest, git: Git, place: Path, commit: str) -> None:
+    """Have the commits of all submodules; no file is touched. Refuses names that clash on this disk."""
+    ignore_case = git.text("config", "--type=bool", "--default=false", "--get", "core.ignorecase") == "true"
+    root = Here("", git, place, request.pin.origin, commit)
+    if not request.submodules:
+        if ignore_case:
+            refuse_clash((entry.path for entry in entries(git, commit)), root.words)
+        return
+    allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
+    root = replace(root, git=allowed)
+    fetching = Prefetch(root, depth=request.depth, ignore_case=ignore_case, transport=request.transport)
+    with under_way(place):
+        fetching.run()
 
 
 def _configure(git: Git, origin: str) -> None:
@@ -239,6 +262,7 @@ def _bring(
         protect.refuse_own_work(git, state)
     ours = written_by_us(git, state)
     protect.refuse_in_the_way(git, commit, ours)
+    _fetch_submodules(request, git, place, commit)
     _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
     protect.keep_commits(git, state, commit)
     way_back = undo.remember(git, state, ours) if request.patched_with else None
@@ -252,10 +276,9 @@ def _bring(
         patches=request.patched_with,
         patch_set=request.patches.folder.name if request.patches is not None else "",
     )
-    under_way = replace(state or new, operation="checkout")
-    write_state(place, under_way)
-    allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
-    write_files(allowed, place, commit, ours, request)
+    begun = replace(state or new, operation="checkout")
+    write_state(place, begun)
+    write_files(git, place, commit, ours, submodules=request.submodules)
     new = replace(new, left=tag_all(git))
     write_state(place, replace(new, operation="checkout"))
     try:

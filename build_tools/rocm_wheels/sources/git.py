@@ -7,6 +7,7 @@ could change content, sign, run hooks or ask questions is set aside, for our com
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from rocm_wheels.errors import SourceError
 
 OUR_NAME = "rocm-wheels"
 OUR_EMAIL = "rocm-wheels@noreply.invalid"
-LS_REMOTE_SECONDS = 180.0
-FETCH_SECONDS = 2 * 3600.0
+FETCH_SECONDS = 12 * 3600.0  # of a transfer that moves; one that stands still is cut by ``silence``
 LOCAL_SECONDS = 1800.0
+
+# What follows is work on this machine, and of that git shows only a part.
+_ARRIVED = re.compile(r"(Receiving|Unpacking) objects: 100%")
 
 # Each of these, set by a user or an administrator, would change trees or commits, or stop for a
 # question. `core.excludesFile` stays: what a user ignores is no change of theirs.
@@ -114,16 +117,21 @@ class Git:
         self,
         *arguments: str,
         what: str,
-        timeout: float = FETCH_SECONDS,
+        silence: float | None = None,
         tip: str | None = None,
     ) -> None:
-        """Run a command that talks to a server, within ``timeout`` seconds. Raises SourceError."""
+        """Run a command that talks to a server; it is cut when nothing comes for ``silence`` seconds.
+
+        Give it ``--progress``, or it says nothing. Raises SourceError.
+        """
         process.run(
             self.command(arguments),
             env=self.environment(),
             cwd=self.directory,
-            on_line=log.live,
-            timeout=timeout,
+            on_line=lambda line: log.live(f"{what}: {line}"),
+            timeout=FETCH_SECONDS,
+            silence=silence,
+            calm=lambda line: bool(_ARRIVED.search(line)),
             check=SourceError,
             what=what,
             tip=tip,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Protocol
 
 from rocm_wheels import log
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources.commits import tag_upstream
 from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, scan_ignored
 from rocm_wheels.sources.git import Git, git_directory
-from rocm_wheels.sources.network.remote import update_submodules
 from rocm_wheels.sources.state import LEFT_REF, OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
     GITLINK,
@@ -23,22 +21,6 @@ from rocm_wheels.sources.trees import (
     repositories,
     seed_index,
 )
-
-
-class SubmoduleWishes(Protocol):
-    """What a request says about submodules; ``depth`` and ``jobs`` as git has them."""
-
-    @property
-    def submodules(self) -> bool:
-        """Whether there are to be any."""
-
-    @property
-    def depth(self) -> int | None:
-        """Commits of history."""
-
-    @property
-    def jobs(self) -> int | None:
-        """Fetches at a time."""
 
 
 def written_by_us(git: Git, state: State | None) -> list[str]:
@@ -52,24 +34,34 @@ def written_by_us(git: Git, state: State | None) -> list[str]:
     return found
 
 
-def write_files(git: Git, place: Path, commit: str, ours: list[str], request: SubmoduleWishes) -> None:
-    """Make the files those of ``commit``, submodules included; what is not ``ours`` or tracked stays."""
+def write_files(git: Git, place: Path, commit: str, ours: list[str], *, submodules: bool) -> None:
+    """Make the files those of ``commit``; what is not ``ours`` or tracked stays.
+
+    The commits of its submodules must be there: no server is asked.
+    """
     remove_files(git.directory, ours)
     old = repositories(git)
     for part in old:
         part.git.text("update-ref", "-d", LEFT_REF)
         (git_directory(part.git) / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
-    wanted = {e.path for e in entries(git, commit) if e.mode == GITLINK} if request.submodules else set()
+    wanted = {e.path for e in entries(git, commit) if e.mode == GITLINK} if submodules else set()
     for part in old[1:]:
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in wanted):
             put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if wanted:
-        update_submodules(git, depth=request.depth, jobs=request.jobs)
+        _update_submodules(git)
         there = {part.path for part in repositories(git)}
         for part in old[1:]:
             if part.path not in there:
                 put_aside(git, place, part.path)
+
+
+def _update_submodules(git: Git) -> None:
+    """Put every submodule, recursively, at the commit that its parent names; no server is asked."""
+    git.text("submodule", "--quiet", "sync", "--recursive")
+    near = git.setting("protocol.allow=never")
+    near.text("submodule", "--quiet", "update", "--init", "--recursive", "--force", "--no-fetch")
 
 
 def put_aside(git: Git, place: Path, path: str) -> None:

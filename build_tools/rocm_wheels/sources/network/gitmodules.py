@@ -22,11 +22,17 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f]|\A-")
 
 @dataclass(frozen=True)
 class Submodule:
-    """What ``.gitmodules`` says of one: ``url`` may be relative to the parent's; ``None``: none is given."""
+    """What ``.gitmodules`` says of one: ``url`` may be relative to the parent's; ``None``: none is given.
+
+    ``wanted``: ``update = none`` is not said, with which git leaves a submodule alone. ``shallow``:
+    its history need not be fetched.
+    """
 
     name: str
     path: str
     url: str | None
+    wanted: bool = True
+    shallow: bool = False
 
 
 def parse(listed: str, *, name: str) -> dict[str, Submodule]:
@@ -56,7 +62,8 @@ def parse(listed: str, *, name: str) -> dict[str, Submodule]:
             raise SourceError(f"{name}: submodule {section}: {url!r} is not a repository")
         if path in found:
             raise SourceError(f"{name}: {path} is the path of {found[path].name} and of {section}")
-        found[path] = Submodule(section, path, url or None)
+        shallow = (values.get("shallow") or "").lower() in {"true", "yes", "on", "1"}
+        found[path] = Submodule(section, path, url or None, values.get("update") != "none", shallow)
     return found
 
 

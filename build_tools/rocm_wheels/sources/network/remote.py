@@ -1,17 +1,17 @@
-"""What needs a server: the commit behind a ref, its objects, the submodules."""
+"""Origins and refs: what may be asked for, and the commit behind a ref, which only its server knows."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from rocm_wheels import log, process
+from rocm_wheels import process
 from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.sources.git import LS_REMOTE_SECONDS, Git
-from rocm_wheels.sources.state import FETCHED_REF
-from rocm_wheels.sources.trees import has_object, repositories
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.network.transport import Transport, tried
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_LONG_ID = re.compile(r"[0-9a-f]{64}\Z")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lock\Z")  # git-check-ref-format
 _LOCAL = re.compile(r"file://", re.IGNORECASE)
 _URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
@@ -37,6 +37,16 @@ def check_ref(ref: str) -> None:
         raise UsageError(
             f"{ref!r} is not a ref", tip="give a branch, a tag, refs/pull/N/head or all 40 digits of a commit"
         )
+    if _LONG_ID.match(ref):
+        raise no_sha256(f"{ref} is a commit of a repository that")
+
+
+def no_sha256(what: str) -> SourceError:
+    """Return the error for ``what`` (a subject), which names its objects by SHA-256."""
+    return SourceError(
+        f"{what} uses SHA-256 object ids, and only SHA-1 repositories can be checked out",
+        tip="diffbase tags, locks and patches name commits by 40 digits; ask for a SHA-1 repository",
+    )
 
 
 def is_commit(ref: str) -> bool:
@@ -44,22 +54,32 @@ def is_commit(ref: str) -> bool:
     return bool(_COMMIT.match(ref))
 
 
-def resolve(git: Git, origin: str, ref: str) -> tuple[str, str]:
+def resolve(git: Git, origin: str, ref: str, *, transport: Transport) -> tuple[str, str]:
     """Ask ``origin`` what ``ref`` is; return (commit, what to fetch). A commit id is not asked for.
 
-    Raises SourceError when there is no such ref, or a branch and a tag of that name differ.
+    No mirror answers for a branch or a tag: it would give an older one. Raises SourceError when there
+    is no such ref, or a branch and a tag of that name differ.
     """
     if is_commit(ref):
         return ref, ref
     shown = process.hide_credentials(origin)
-    said = process.capture(
-        git.command(["ls-remote", "--quiet", origin, ref, f"{ref}^{{}}"]),
-        env=git.environment(),
-        cwd=git.directory,
-        timeout=LS_REMOTE_SECONDS,
-        check=SourceError,
-        what=f"asking {shown} for {ref}",
-        tip="check --gitrepo-origin and the network; nothing was changed",
+    what = f"asking {shown} for {ref}"
+    tip = "check --gitrepo-origin and the network; nothing was changed"
+    if transport.mirrors is not None:
+        tip += ". A mirror never answers for a branch or tag; it does for a commit (--repo-hashtag)"
+    asking = git.setting(*transport.settings)
+    said = tried(
+        lambda: process.capture(
+            asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
+            env=asking.environment(),
+            cwd=asking.directory,
+            timeout=transport.timeout,
+            check=SourceError,
+            what=what,
+            tip=tip,
+        ),
+        transport=transport,
+        what=what,
     )
     found = {name: commit for commit, name in (line.split("\t", 1) for line in said.splitlines())}
     names = [name for name in (ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}") if name in found]
@@ -70,6 +90,8 @@ def resolve(git: Git, origin: str, ref: str) -> tuple[str, str]:
             if re.fullmatch("[0-9a-f]{7,39}", ref)
             else "see `git ls-remote`; a pull request is refs/pull/N/head",
         )
+    if any(_LONG_ID.match(commit) for commit in found.values()):
+        raise no_sha256(shown)
     commits = {name: found.get(f"{name}^{{}}", found[name]) for name in names}
     if len(set(commits.values())) > 1:
         raise SourceError(
@@ -77,64 +99,3 @@ def resolve(git: Git, origin: str, ref: str) -> tuple[str, str]:
             tip=f"give the whole name, {' or '.join(commits)}",
         )
     return commits[names[0]], names[0]
-
-
-def fetch(git: Git, origin: str, source: str, *, depth: int | None, jobs: int | None) -> str:
-    """Fetch one ref or commit from ``origin`` and return the commit that came."""
-    options = [f"--depth={depth}"] if depth is not None else []
-    options += [f"--jobs={jobs}"] if jobs is not None else []
-    shown = process.hide_credentials(origin)
-    log.note(f"fetching {source} of {shown}" + (f", {depth} commits deep" if depth is not None else ""))
-    tip = "run the same command again when the network is back; what was fetched is kept"
-    if is_commit(source):
-        tip = (
-            "the server may not have this commit, or may give out commits only by branch or tag: "
-            "name one that holds it with --repo-hashtag"
-        )
-    git.network(
-        "fetch",
-        "--no-tags",
-        "--no-recurse-submodules",
-        "--force",
-        *options,
-        origin,  # not the remote of that name: a fetch that fails leaves the configuration as it was
-        f"+{source}:{FETCHED_REF}",
-        what=f"fetching {source} of {shown}",
-        tip=tip,
-    )
-    return git.text("rev-parse", f"{FETCHED_REF}^{{commit}}")
-
-
-def is_shallow(git: Git) -> bool:
-    """Tell whether history was cut."""
-    return git.text("rev-parse", "--is-shallow-repository") == "true"
-
-
-def update_submodules(git: Git, *, depth: int | None, jobs: int | None) -> None:
-    """Put every submodule, recursively, at the commit that its parent names.
-
-    With ``depth`` a server may not give out a commit that is no branch's tip; then history
-    is fetched whole, and that is said. Raises SourceError with git's own words.
-    """
-    many = [f"--jobs={jobs}"] if jobs is not None else []
-    base = ["submodule", "update", "--init", "--recursive", "--force", *many]
-    tip = "run the same command again; finished submodules are kept"
-    what = f"updating the submodules of {git.directory}"
-    git.text("submodule", "--quiet", "sync", "--recursive")
-    if depth is not None:
-        try:
-            git.network(*base, f"--depth={depth}", what=what)
-        except SourceError as refused:
-            log.warn(f"{refused}\nfetching the submodules again with their whole history")
-            for part in repositories(git)[1:]:
-                if not has_object(part.git, part.link) and is_shallow(part.git):
-                    part.git.network(
-                        "fetch",
-                        "--unshallow",
-                        "--no-recurse-submodules",
-                        what=f"fetching {part.path}",
-                        tip=tip,
-                    )
-        else:
-            return
-    git.network(*base, what=what, tip=tip)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,13 +51,30 @@ class Transport:
     """``retries`` after a failure that may pass; ``timeout``: seconds that a transfer may stand still.
 
     ``mirrors``: the folder of bare repositories that checkouts share (``None``: none).
-    ``jobs``: transfers at a time.
+    ``jobs``: transfers at a time, of all repositories that are fetched with this record.
     """
 
     retries: int = 4
     timeout: float = 120.0
     mirrors: Path | None = None
     jobs: int = 8
+    _places: threading.Semaphore = field(init=False, repr=False, compare=False)
+    _folders: dict[Path, threading.Lock] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_places", threading.Semaphore(max(self.jobs, 1)))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until one of the ``jobs`` places is free, and hold it for one transfer."""
+        with self._places:
+            yield
+
+    @contextmanager
+    def alone(self, folder: Path) -> Iterator[None]:
+        """Wait until no other thread is at work in a folder: one line less about it than for another run."""
+        with self._folders.setdefault(folder, threading.Lock()):
+            yield
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -1,0 +1,160 @@
+"""Mirrors: bare repositories that all checkouts share, so that a commit is fetched once.
+
+One repository for all forks of a name: ``pytorch.git`` holds what pytorch/pytorch and ROCm/pytorch
+have, and the second asks only for what the first has not. Only commits that were wanted are fetched
+(pytorch has ten thousands of refs); each is kept as ``refs/origins/<origin>/commits/<id>``, which
+vouches for all that it needs and survives a branch that is rewound. Checkouts get links to
+the packs (``sharing``), so that a mirror may be repacked, pruned or removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.git import FETCH_SECONDS, Git
+from rocm_wheels.sources.network.fetch import Wanted, fetch, under_way
+from rocm_wheels.sources.network.remote import no_sha256
+from rocm_wheels.sources.network.sharing import share
+from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.sources.recover import MARK
+from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER
+from rocm_wheels.sources.trees import has_object, is_whole
+from rocm_wheels.workspace import exclusive
+
+# What is only there once the repository is set up whole; the rest lets everything arrive as packs,
+# and keeps git from removing any while checkouts link them.
+_SETTINGS = {
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "fetch.unpackLimit": "1",
+    "transfer.unpackLimit": "1",
+    "uploadpack.allowAnySHA1InWant": "true",
+    "rocm-wheels.mirror": "1",
+}
+_OF_INIT = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
+_USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
+_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A bare repository in the mirrors' folder; ``space`` is where refs of the origin are."""
+
+    folder: Path
+    git: Git
+    space: str
+
+
+def mirror_of(origin: str, folder: Path, env: Mapping[str, str], settings: tuple[str, ...] = ()) -> Mirror:
+    """Return the mirror of an origin; it need not be there yet."""
+    place = folder / f"{repository_name(origin)}.git"
+    outside = {name: value for name, value in env.items() if name != MARK}  # it outlives this checkout
+    git = Git(place, outside, settings, {"GIT_DIR": str(place)})
+    return Mirror(place, git, f"refs/origins/{origin_slug(origin)}")
+
+
+def repository_name(origin: str) -> str:
+    """Return the last part of an origin without ``.git``, fit for a file's name anywhere."""
+    last = re.split(r"[/:\\]", origin.rstrip("/"))[-1].lower().removesuffix(".git")
+    return re.sub(r"[^a-z0-9._-]", "_", last).strip(".") or "repository"
+
+
+def origin_slug(origin: str) -> str:
+    """Return a part of a ref for an origin: readable, without user or password, one for each origin."""
+    plain = _USERINFO.sub(r"\1", origin).rstrip("/").removesuffix(".git")
+    digest = hashlib.sha256(plain.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    words = re.sub(r"[^A-Za-z0-9]+", "-", re.sub(r"\A\w+://", "", plain)).strip("-")
+    return f"{words[-80:]}-{digest}"
+
+
+def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transport: Transport) -> str:
+    """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
+
+    ``commit`` is what ``wanted.source`` was when the origin was asked; returns the commit that came.
+    A commit that the mirror has costs no network. Raises SourceError.
+    """
+    if transport.mirrors is None:
+        return fetch(git, wanted, FETCHED_REF, depth=depth, transport=transport)
+    mirror, commit = mirrored(git, wanted, commit, transport=transport)
+    if depth is not None:
+        near = Wanted(mirror.folder.as_uri(), commit, wanted.name)
+        local = git.setting("protocol.file.allow=always")
+        return fetch(local, near, FETCHED_REF, depth=depth, transport=transport)
+    share(mirror.folder / "objects", Path(git.directory, git.text("rev-parse", "--git-path", "objects")))
+    git.text("update-ref", FETCHED_REF, commit, what=f"taking {commit[:12]} from {mirror.folder}", tip=_TIP)
+    return commit
+
+
+def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> tuple[Mirror, str]:
+    """Have a commit in its mirror, which is made when missing; return the mirror and the commit.
+
+    ``git`` brings environment and configuration. Another run that fills the same mirror is waited for.
+    """
+    assert transport.mirrors is not None
+    mirror = mirror_of(wanted.origin, transport.mirrors, git.env, git.settings)
+    if _is_ready(mirror) and holds(mirror, commit):
+        return mirror, commit
+    tip = "wait for it to end, then run this again"
+    what = f"fetching {wanted.words}"
+    with (
+        transport.alone(mirror.folder),
+        exclusive(mirror.folder / OWN_FOLDER, what=what, tip=tip, patience=FETCH_SECONDS),
+        under_way(mirror.folder),
+    ):
+        if not _is_ready(mirror):
+            _make(mirror)
+        if not holds(mirror, commit):
+            target = f"{mirror.space}/fetched"
+            commit = fetch(mirror.git, wanted, target, depth=None, transport=transport, space=mirror.space)
+            mirror.git.text("update-ref", f"{mirror.space}/commits/{commit}", commit)
+            mirror.git.text("update-ref", "-d", target)
+    return mirror, commit
+
+
+def holds(mirror: Mirror, commit: str) -> bool:
+    """Tell whether a mirror has a commit with all that it needs."""
+    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or is_whole(mirror.git, commit)
+
+
+def _is_ready(mirror: Mirror) -> bool:
+    """Tell whether a mirror is set up; raise SourceError for one that cannot vouch for its objects."""
+    if not (mirror.folder / "config").is_file() or not (mirror.folder / "HEAD").is_file():
+        return False
+    listed = mirror.git.fields("config", "--file", str(mirror.folder / "config"), "-z", "--list")
+    settings = {key.lower(): value for key, _, value in (record.partition("\n") for record in listed)}
+    if settings.get("extensions.objectformat", "sha1") != "sha1":
+        raise no_sha256(f"the mirror {mirror.folder}")
+    objects = mirror.folder / "objects"
+    why = (
+        "is shallow: it has only a part of the history"
+        if _has_text(mirror.folder / "shallow")
+        else "borrows its objects from another repository (objects/info/alternates)"
+        if _has_text(objects / "info/alternates")
+        else "is a partial clone: files are missing in it"
+        if any((objects / "pack").glob("*.promisor")) or "extensions.partialclone" in settings
+        else ""
+    )
+    if why:
+        raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_TIP)
+    return settings.get("rocm-wheels.mirror") == "1"
+
+
+def _make(mirror: Mirror) -> None:
+    """Make a mirror, or finish the making of one; a bare repository that was put there is taken over."""
+    there = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
+    if not {"HEAD", "objects", "refs"} <= there and not there <= _OF_INIT:
+        raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_TIP)
+    bare = replace(mirror.git, settings=())
+    bare.text("init", "--quiet", "--bare", "--template=", what=f"making the mirror {mirror.folder}")
+    for key, value in _SETTINGS.items():
+        bare.text("config", "--replace-all", key, value)
+    _is_ready(mirror)
+
+
+def _has_text(path: Path) -> bool:
+    return path.is_file() and bool(path.read_bytes().strip())

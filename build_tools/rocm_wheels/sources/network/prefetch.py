@@ -1,0 +1,214 @@
+"""Submodules' commits, all fetched before a file of the tree is touched: several at a time.
+
+They come into git's own places (``modules/<name>`` of the parent's repository, or the repository that a
+submodule has), so that what is left for ``git submodule update`` needs no server. A network that fails
+leaves the tree as it was, with what has come kept for the next run.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log, parallel
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.case import refuse_clash
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.network.fetch import Wanted
+from rocm_wheels.sources.network.gitmodules import FILE_NAME, Submodule, parse, resolve_url
+from rocm_wheels.sources.network.mirrors import obtain
+from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.sources.state import OWN_FOLDER
+from rocm_wheels.sources.trees import GITLINK, entries, is_whole, repositories
+
+# What git lets anybody's .gitmodules name (protocol.allow): everything else only where the user allows it.
+_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
+_NO = {"false", "no", "off", "0"}
+
+
+@dataclass(frozen=True)
+class Here:
+    """A repository at a commit: its path from the root, its own folder, where it comes from."""
+
+    path: str
+    git: Git
+    folder: Path
+    origin: str
+    commit: str
+
+    @property
+    def words(self) -> str:
+        """Name it in a message."""
+        return f"{self.commit[:12]} of {_shown(self.path) if self.path else self.git.directory}"
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A submodule to be had: what .gitmodules says, the commit of its gitlink, its whole URL."""
+
+    parent: Here
+    module: Submodule
+    commit: str
+    url: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
+
+
+class Prefetch:
+    """Fetches the submodules of one tree; ``ignore_case``: as the file system of the tree does."""
+
+    def __init__(self, root: Here, *, depth: int | None, ignore_case: bool, transport: Transport) -> None:
+        self.root, self.depth, self.ignore_case, self.transport = root, depth, ignore_case, transport
+        self.there = {
+            part.path: _repository_at(part.git.directory) for part in repositories(root.git) if part.path
+        }
+
+    def run(self) -> None:
+        """Have every submodule's commit, recursively. Raises SourceError; no file is touched."""
+        first = self.links(self.root)
+        if not first:
+            return
+        with tempfile.TemporaryDirectory(prefix="new-", dir=self.root.folder / OWN_FOLDER) as folder:
+            self.blank = Path(folder, "blank")
+            self.root.git.using(GIT_DIR=str(self.blank)).text("init", "--quiet", "--bare", "--template=")
+            parallel.spread(self._fetch, first, jobs=self.transport.jobs)
+        log.live("")
+
+    def links(self, here: Here) -> list[_Link]:
+        """List the submodules of a repository's commit that git would update.
+
+        Raises SourceError for one without URL, and for names that clash where case does not count.
+        """
+        listed = entries(here.git, here.commit)
+        if self.ignore_case:
+            refuse_clash((entry.path for entry in listed), here.words)
+        gitlinks = [entry for entry in listed if entry.mode == GITLINK]
+        if not gitlinks:
+            return []
+        known = self._gitmodules(
+            here, has_file=any(e.path == FILE_NAME and e.mode[:3] == "100" for e in listed)
+        )
+        own = configuration(here.git)
+        found = []
+        for link in gitlinks:
+            module = known.get(link.path)
+            if module is None or (module.url is None and module.wanted):
+                raise SourceError(
+                    f"{_shown(link.path)} is a submodule in {here.words}, and {FILE_NAME} has no URL for it",
+                    tip="leave submodules out with --no-submodules, or name a commit that says where it is",
+                )
+            if _is_updated(module, own) and module.url is not None:
+                url = resolve_url(here.origin, module.url)
+                found.append(_Link(here, module, link.object, url))
+        _refuse_nested([link.module.name for link in found], here)
+        return found
+
+    def _gitmodules(self, here: Here, *, has_file: bool) -> Mapping[str, Submodule]:
+        if not has_file:  # a link instead of a file is one that git does not follow
+            return {}
+        blob = f"{here.commit}:{FILE_NAME}"
+        text = here.git.text(
+            "config", "--blob", blob, "-z", "--list", what=f"reading {FILE_NAME} of {here.words}"
+        )
+        return parse(text, name=f"{FILE_NAME} of {here.words}")
+
+    def _fetch(self, link: _Link) -> tuple[None, list[_Link]]:
+        """Have one submodule's commit; return what it has for submodules itself."""
+        folder = self.there.get(link.path) or link.parent.folder / "modules" / link.module.name
+        fresh = not (folder / "HEAD").is_file()
+        if fresh:
+            self._make(folder, link)
+        root = self.root.git
+        # its own working tree may not be there yet, or be gone: git would refuse to start
+        git = root.using(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
+        if not is_whole(git, link.commit):
+            trusted = bool(_SERVER.match(link.url))
+            wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
+            depth = self._depth(git, folder, link.module)
+            obtain(git, wanted, link.commit, depth=depth, transport=self.transport)
+        here = Here(link.path, git, folder, link.url, link.commit)
+        return None, self.links(here)
+
+    def _depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
+        """Return how deep to fetch: a repository that has whole histories keeps them so."""
+        depth = self.depth
+        if depth is None and module.shallow and self.transport.mirrors is None:
+            depth = 1
+        if depth is None or (folder / "shallow").exists() or not git.text("for-each-ref", "--count=1"):
+            return depth
+        return None
+
+    def _make(self, folder: Path, link: _Link) -> None:
+        """Make a submodule's repository as ``git submodule update`` would: all at once, or not at all."""
+        for above in folder.parents:
+            if above == link.parent.folder:
+                break
+            if (above / "HEAD").is_file():
+                raise SourceError(
+                    f"the submodule {link.module.name!r} would lie inside the repository {above}"
+                )
+        new = Path(tempfile.mkdtemp(prefix="module-", dir=self.blank.parent))
+        with (self.blank / "config").open(encoding="utf-8") as file:
+            lines = [line for line in file if line.strip() != "bare = true"]
+        url = link.url.replace("\\", "\\\\").replace('"', '\\"')
+        lines += ["\tbare = false\n\tlogallrefupdates = true\n", f'[remote "origin"]\n\turl = "{url}"\n']
+        lines += ["\tfetch = +refs/heads/*:refs/remotes/origin/*\n"]
+        (new / "config").write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
+        (new / "HEAD").write_text((self.blank / "HEAD").read_text(encoding="ascii"), encoding="ascii")
+        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+            (new / name).mkdir(parents=True)
+        new.chmod(self.blank.stat().st_mode)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():  # the beginning of a clone that was killed
+            _discard(folder)
+        new.rename(folder)
+
+
+def _discard(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder)
+
+
+def configuration(git: Git) -> dict[str, str]:
+    """Return git's configuration in a repository; what is set last counts."""
+    records = (record.partition("\n") for record in git.fields("config", "-z", "--list"))
+    return {key: value for key, _, value in records}
+
+
+def _is_updated(module: Submodule, own: Mapping[str, str]) -> bool:
+    """Tell whether ``git submodule update`` touches a submodule (git-submodule(1), gitsubmodules(7))."""
+    key = f"submodule.{module.name}"
+    if own.get(f"{key}.active", "").lower() in _NO and f"{key}.active" in own:
+        return False
+    return own[f"{key}.update"] != "none" if f"{key}.update" in own else module.wanted
+
+
+def _refuse_nested(names: list[str], here: Here) -> None:
+    """Raise SourceError when one submodule's repository would lie in another's, which git refuses as well."""
+    known = set(names)
+    for name in names:
+        for number, letter in enumerate(name):
+            if letter == "/" and name[:number] in known:
+                raise SourceError(
+                    f"{here.words} has submodules named {name[:number]!r} and {name!r}: "
+                    "the repository of one would lie inside the other's"
+                )
+
+
+def _repository_at(directory: Path) -> Path:
+    """Return the repository of a populated working tree."""
+    pointer = directory / ".git"
+    if pointer.is_dir():
+        return pointer
+    text = pointer.read_text(encoding="utf-8", errors="surrogateescape")
+    return (directory / text.removeprefix("gitdir:").strip()).resolve()
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() else ascii(path)

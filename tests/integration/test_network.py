@@ -1,0 +1,214 @@
+"""Servers that fail: what may pass is tried again, what lasts is told at once, and no file is touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flaky_server import Server, serving
+from network_trees import Tree
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
+from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.sources.case import clash
+from rocm_wheels.sources.network.transport import Transport
+
+DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+@pytest.fixture
+def server(upstream: Upstream) -> Iterator[Server]:
+    with serving(upstream.folder) as server:
+        yield server
+
+
+@pytest.fixture
+def tree(upstream: Upstream, server: Server, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", f"{server.url}/root", Transport(retries=1, timeout=20))
+
+
+@pytest.mark.parametrize("where", ["/root", "/middle/git-upload-pack"])
+@pytest.mark.parametrize("way", ["busy", "cut"])
+def test_what_passes_is_tried_again(
+    tree: Tree, server: Server, way: str, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.fail(way, where=where)
+    tree.checkout()
+    assert "trying again in" in capsys.readouterr().err
+    assert tree.is_sound()
+    assert (tree.directory / "third_party/middle/deep dir/deep.cu").read_text() == "cuda deep\n"
+
+
+def test_a_transfer_that_stands_still_is_cut(
+    tree: Tree, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree.transport = Transport(retries=1, timeout=1)
+    server.fail("stall", where="/middle/git-upload-pack")
+    begin = time.monotonic()
+    tree.checkout()
+    assert time.monotonic() - begin < 15
+    assert "trying again" in capsys.readouterr().err
+    assert not list(tree.directory.rglob("tmp_pack*"))
+
+
+def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, server: Server) -> None:
+    tree.checkout()
+    before, head = content(tree.directory), tree.git("rev-parse", "HEAD")
+    configured = (tree.directory / ".git/config").read_bytes()
+    server.fail(*["busy"] * 9, where="/inner")
+    with pytest.raises(
+        SourceError, match=r"(?s)fetching 559f\w+ of .*/inner \(third_party/middle/deep dir\)"
+    ):
+        tree.checkout("feature")
+    assert (content(tree.directory), tree.git("rev-parse", "HEAD")) == (before, head)
+    assert (tree.directory / ".git/config").read_bytes() == configured
+    assert tree.is_sound()
+    server.fail()
+    server.packs.clear()
+    tree.checkout("feature")
+    assert server.packs == ["inner"]  # what had come is kept
+    assert (tree.directory / "third_party/middle/deep dir/deep.cu").read_text() == "cuda deeper\n"
+    assert tree.is_sound()
+
+
+def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
+    tree: Tree, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree.origin = tree.origin.replace("http://", "http://somebody:s3cr%40t@")
+    tree.transport = Transport(retries=3, mirrors=tree.directory.parent / "mirrors")
+    server.fail("forbidden", where="/middle")
+    with pytest.raises(SourceError, match="403") as refused:
+        tree.checkout()
+    assert len([path for path in server.asked if path.startswith("/middle")]) == 1
+    tree.checkout()
+    said = str(refused.value) + capsys.readouterr().err
+    assert "http://***@127.0.0.1" in said
+    assert "s3cr" not in said
+    mirrors = [path for path in tree.transport.mirrors.rglob("*") if path.is_file()]  # type: ignore[union-attr]
+    assert mirrors and not [path for path in mirrors if b"s3cr" in path.read_bytes()]
+
+
+def test_a_server_that_gives_out_names_only(
+    tree: Tree, server: Server, upstream: Upstream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.first_protocol = True
+    old = upstream.git("root", "rev-parse", "main")
+    for depth in (1, None):
+        tree.directory = tree.directory.with_name(f"depth {depth}")
+        tree.checkout(old, depth=depth)
+        said = capsys.readouterr().err
+        assert "the server gives out branches and tags only" in said
+        assert tree.is_sound()
+    mirrored = Tree(
+        upstream, tree.directory.with_name("m"), tree.origin, Transport(0, mirrors=tree.directory.parent)
+    )
+    mirrored.checkout(old)
+    assert mirrored.is_sound()
+    with pytest.raises(SourceError, match=r"no branch or tag of .*/root holds 1234"):
+        tree.checkout("1234" * 10)
+
+
+def test_the_history_of_submodules_is_cut_with_depth_and_stays_so(tree: Tree) -> None:
+    tree.checkout("feature", depth=1)
+    modules = ["", "third_party/middle", "third_party/middle/deep dir"]
+    assert [tree.git("rev-list", "--count", "HEAD", where=where) for where in modules] == ["1", "1", "1"]
+    tree.checkout("main", depth=1)
+    assert tree.git("rev-parse", "--is-shallow-repository", where=modules[1]) == "true"
+    assert tree.is_sound()
+
+
+def test_sha256_is_refused(upstream: Upstream, server: Server, tree: Tree, tmp_path: Path) -> None:
+    upstream.git(tmp_path, "init", "-q", "--object-format=sha256", "long")
+    (tmp_path / "long/a").write_text("a")
+    commit = upstream.commit(str(tmp_path / "long"), "a")
+    why = "SHA-256 object ids, and only SHA-1"
+    for origin, ref in (((tmp_path / "long").as_uri(), "HEAD"), (tree.origin, commit)):
+        tree.origin = origin
+        with pytest.raises(SourceError, match=why):
+            tree.checkout(ref)
+        assert not tree.directory.exists()
+    short = "1234" * 10
+    with pytest.raises(SourceError, match=why):
+        Tree(upstream, tree.directory, (tmp_path / "long").as_uri(), tree.transport).checkout(short)
+    there = Tree(upstream, tmp_path / "long", f"{server.url}/root", tree.transport)
+    with pytest.raises(SourceError, match=why):
+        there.checkout()
+    assert (tmp_path / "long/a").read_text() == "a"
+
+
+def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstream) -> None:
+    upstream.git("middle", "checkout", "-q", "-b", "clash")
+    for name in ("Readme", "README"):
+        (upstream.folder / "middle" / name).write_text(name)
+    commit = upstream.commit("middle", "two")
+    upstream.git("middle", "checkout", "-q", "main")
+    upstream.git("root", "checkout", "-q", "-b", "clash")
+    upstream.git("root", "update-index", "--cacheinfo", f"160000,{commit},third_party/middle")
+    upstream.git("root", "commit", "-q", "-m", "clash")
+    upstream.git("root", "checkout", "-q", "main")
+    tree.checkout()
+    tree.git("config", "core.ignorecase", "true")
+    before = content(tree.directory)
+    with pytest.raises(SourceError, match=r"of third_party/middle has 'README' and 'Readme', which are one"):
+        tree.checkout("clash")
+    assert content(tree.directory) == before
+    tree.git("config", "--unset", "core.ignorecase")
+    tree.checkout("clash")
+
+
+@pytest.mark.parametrize(
+    ("paths", "pair"),
+    [
+        (["a/b", "a/c", "d"], None),
+        (["a/b", "A/c"], None),
+        (["a/b", "A/B"], ("a/b", "A/B")),
+        (["x", "straße", "STRASSE"], ("straße", "STRASSE")),
+        (["Folder/x", "folder"], ("folder", "Folder/x")),
+    ],
+)
+def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
+    assert clash(paths) == pair
+
+
+def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Path) -> None:
+    def door(*options: str, **variables: str) -> tuple[int, str]:
+        command = [sys.executable, str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
+        command += ["--gitrepo-origin", f"{server.url}/root", "--repo-hashtag", "main", *options]
+        env = {**upstream.env, **variables}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    (tmp_path / "file").touch()
+    for options, message in (
+        (["--mirror-dir", "file"], "file is not a folder"),
+        (["--mirror-dir", " "], "--mirror-dir is empty"),
+        (["--retries", "-1"], "--retries"),
+        (["--timeout", "0"], "--timeout"),
+        (["--jobs", "0"], "--jobs"),
+    ):
+        code, said = door(*options)
+        assert (code, message in said) == (2, True), said
+    assert not (tmp_path / "tree").exists()
+    server.fail("busy")
+    code, said = door("--retries", "0", ROCM_WHEELS_MIRROR_DIR="mirrors")
+    assert (code, "503" in said, "trying again" in said) == (10, True, False)
+    code, said = door("--retries", "0", "--timeout", "30", "--jobs", "2", ROCM_WHEELS_MIRROR_DIR="mirrors")
+    assert code == 0, said
+    assert sorted(os.listdir(tmp_path / "mirrors")) == ["inner.git", "middle.git", "root.git"]
+
+
+def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
+    with pytest.raises(UsageError):
+        tree.checkout("a..b")
+    assert not tree.directory.exists()
