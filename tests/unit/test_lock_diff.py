@@ -1,0 +1,276 @@
+"""What two locks have in common and what not, and how that is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources.lock.diff import compare
+from rocm_wheels.sources.lock.diff_report import Histories, as_json, report_lines
+from rocm_wheels.sources.lock.history import Between, Commit, readable, reason
+
+ORIGIN = "https://git.example/pytorch"
+
+
+def oid(letter: str) -> str:
+    return letter * 40
+
+
+def submodule(commit: str, origin: str = "https://git.example/fmt", **more: Any) -> LockedSubmodule:
+    return LockedSubmodule(origin=origin, commit=oid(commit), tree=more.pop("tree", oid("e")), **more)
+
+
+def project(commit: str = "a", **more: Any) -> LockedProject:
+    given = {"origin": ORIGIN, "ref": "release/2.9", "why": "given", "tree": oid(commit), "version": "2.9.0"}
+    return LockedProject(commit=oid(commit), **{**given, "submodules": {}, **more})
+
+
+def lock(*, projects: dict[str, LockedProject] | None = None, **more: Any) -> Lock:
+    return Lock(projects=projects or {"pytorch": project()}, **more)
+
+
+def brief(commit: str = "a", **more: Any) -> LockedProject:
+    """A project as a manifest gives it."""
+    return project(commit, **{"tree": None, "submodules": None, **more})
+
+
+def told(a: Lock, b: Lock, histories: Histories | None = None, most: int = 20) -> list[str]:
+    return report_lines(compare(a, b), histories or {}, most=most)
+
+
+def commits(*subjects: str) -> tuple[Commit, ...]:
+    return tuple(Commit(f"{number:040x}", subject) for number, subject in enumerate(subjects, 1))
+
+
+def test_the_same_lock_is_the_same() -> None:
+    diff = compare(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
+    assert diff.same
+    assert diff.complete
+    assert report_lines(diff, {}, most=20) == ["the locks are the same: pytorch"]
+    assert as_json(diff, {}, most=20) == {
+        "same": True,
+        "fields": [],
+        "not_compared": [],
+        "unchanged": ["pytorch"],
+        "projects": {},
+    }
+
+
+def test_who_asked_is_no_difference() -> None:
+    assert compare(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ({"rocm": "7.13.0"}, {"rocm": "7.14.0"}, "rocm      7.13.0 → 7.14.0"),
+        ({}, {"rocm": "7.14.0"}, "rocm      left open → 7.14.0"),
+        ({"line": "2.9"}, {}, "line      2.9 → none"),
+        ({}, {"platform": "windows"}, "platform  linux → windows"),
+        (
+            {"targets": ("gfx90a", "gfx942")},
+            {"targets": ("gfx942", "gfx1100")},
+            "targets   + gfx1100  - gfx90a",
+        ),
+        ({"targets": ("gfx942",)}, {}, "targets   gfx942 → left open"),
+        ({"pythons": ("3.12",)}, {"pythons": ("3.12", "3.13")}, "pythons   + 3.13"),
+        (
+            {"pythons": ("3.13", "3.12")},
+            {"pythons": ("3.12", "3.13")},
+            "pythons   3.13, 3.12 → 3.12, 3.13 (another order)",
+        ),
+    ],
+)
+def test_what_a_set_is_built_for(old: dict[str, Any], new: dict[str, Any], line: str) -> None:
+    assert told(lock(**old), lock(**new))[0] == line
+
+
+def test_a_project_that_moved_on() -> None:
+    patches = LockedPatches(name="2.9", digest="d" * 64)
+    a = lock(
+        projects={
+            "apex": project("c", version="1.0"),
+            "pytorch": project("a", submodules={"third_party/fmt": submodule("1"), "old": submodule("2")}),
+            "triton": project("7"),
+        },
+        rocm="7.13.0",
+    )
+    b = lock(
+        projects={
+            "pytorch": project(
+                "b",
+                version="2.9.1",
+                patches=patches,
+                origin="https://git.example/fork",
+                submodules={"third_party/fmt": submodule("3"), "new": submodule("4")},
+            ),
+            "pytorch_audio": project("d", ref="main"),
+            "triton": project("7"),
+        },
+        rocm="7.14.0",
+    )
+    histories: Histories = {
+        ("pytorch", ""): Between(commits("Fix", "Add", "More"), commits("Undo"), True, "/x"),
+        ("pytorch", "third_party/fmt"): Between(commits("Inner"), (), True, "/x"),
+    }
+    assert told(a, b, histories, most=2) == [
+        "rocm      7.13.0 → 7.14.0",
+        "",
+        "apex           release/2.9  removed, was cccccccccccc    1.0",
+        "pytorch        release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0 → 2.9.1  3 commits, 1 commit dropped",
+        "    origin  https://git.example/pytorch → https://git.example/fork",
+        "    patches  none → 2.9 (dddddddddddd)",
+        "    + 000000000000 Fix",
+        "    + 000000000000 Add",
+        "    + … 1 more",
+        "    - 000000000000 Undo",
+        "    new              added, 444444444444",
+        "    old              removed, was 222222222222",
+        "    third_party/fmt  111111111111 → 333333333333  1 commit",
+        "        + 000000000000 Inner",
+        "",
+        "pytorch_audio  main         added, dddddddddddd          2.9.0",
+        "",
+        "unchanged: triton",
+    ]
+    shown = as_json(compare(a, b), histories, most=2)
+    assert list(shown["projects"]) == ["apex", "pytorch", "pytorch_audio"]
+    torch = shown["projects"]["pytorch"]
+    assert torch["change"] == "changed"
+    assert [one["what"] for one in torch["fields"]] == ["origin", "commit", "version", "patches"]
+    assert torch["fields"][-1]["new"] == {"name": "2.9", "digest": "d" * 64}
+    assert torch["history"]["added"]["count"] == 3
+    assert [one["subject"] for one in torch["history"]["added"]["commits"]] == ["Fix", "Add"]
+    assert torch["submodules"]["old"]["new"] is None
+    assert torch["submodules"]["third_party/fmt"]["history"]["complete"] is True
+    assert shown["projects"]["apex"]["history"] is None
+    json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("new", "row"),
+    [
+        ({"ref": "main"}, "pytorch  release/2.9 → main  aaaaaaaaaaaa  2.9.0"),
+        ({"ref": oid("a")}, "pytorch  release/2.9 → aaaaaaaaaaaa  aaaaaaaaaaaa  2.9.0"),
+        ({"version": "2.9.1"}, "pytorch  release/2.9  aaaaaaaaaaaa  2.9.0 → 2.9.1"),
+        (
+            {"commit": oid("b")},
+            "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  (the same files)",
+        ),
+    ],
+)
+def test_rows(new: dict[str, Any], row: str) -> None:
+    other = LockedProject.model_validate({**project().model_dump(), **new})
+    assert told(lock(), lock(projects={"pytorch": other}))[0] == row
+
+
+def test_a_tree_that_is_another_at_one_commit_is_told() -> None:
+    a = lock(projects={"pytorch": project(submodules={"x": submodule("1")})})
+    b = lock(projects={"pytorch": project(tree=oid("f"), submodules={"x": submodule("1", tree=oid("d"))})})
+    assert told(a, b) == [
+        "pytorch  release/2.9  aaaaaaaaaaaa  2.9.0",
+        f"    tree  {oid('a')} → {oid('f')}",
+        f"    x  111111111111  tree {oid('e')} → {oid('d')}",
+    ]
+
+
+def test_what_a_manifest_does_not_say_is_not_a_change() -> None:
+    whole = project(submodules={"x": submodule("1")}, patches=LockedPatches(name="2.9", digest="d" * 64))
+    a = lock(projects={"pytorch": whole}, line="2.9", targets=("gfx942",), rocm="7.14.0")
+    b = lock(projects={"pytorch": brief(ref=oid("a"), version=None)})
+    for one, other in ((a, b), (b, a)):
+        diff = compare(one, other)
+        assert diff.same
+        assert not diff.complete
+        assert report_lines(diff, {}, most=20) == [
+            "nothing differs that both locks say: pytorch",
+            "not compared, for only one of the locks says it: line; rocm; targets; ref of pytorch; "
+            "version of pytorch; tree of pytorch; patches of pytorch; submodules of pytorch",
+        ]
+        shown = as_json(diff, {}, most=20)
+        assert shown["not_compared"] == ["line", "rocm", "targets"]
+        assert "submodules" in shown["projects"]["pytorch"]["not_compared"]
+
+
+def test_what_two_manifests_do_say_is_compared() -> None:
+    diff = compare(lock(projects={"pytorch": brief("a")}), lock(projects={"pytorch": brief("b", ref="main")}))
+    assert diff.complete
+    assert [change.what for change in diff.projects[0].fields] == ["ref", "commit"]
+    gained = compare(
+        lock(), lock(projects={"pytorch": project(patches=LockedPatches(name="2.9", digest="d" * 64))})
+    )
+    assert [change.what for change in gained.projects[0].fields] == ["patches"]
+
+
+def test_an_origin_is_shown_without_its_password() -> None:
+    a, b = (
+        lock(projects={"pytorch": project(origin=f"https://me:{word}@git.example/x")})
+        for word in ("secret1", "secret2")
+    )
+    assert "secret" not in "\n".join(told(a, b))
+    assert "secret" not in json.dumps(as_json(compare(a, b), {}, most=1))
+
+
+def test_a_history_that_is_not_known_says_why() -> None:
+    a, b = lock(), lock(projects={"pytorch": project("b")})
+    failed = SourceError("fetching failed with exit code 128:\n  | fatal: no \x1b[31mroute")
+    assert told(a, b, {("pytorch", ""): failed})[0].endswith("history not known")
+    shown = as_json(compare(a, b), {("pytorch", ""): failed}, most=1)["projects"]["pytorch"]["history"]
+    assert shown == {"complete": False, "why": "fatal: no \\x1b[31mroute"}
+    far = Between((), (), False, "x")
+    assert told(a, b, {("pytorch", ""): far})[0].endswith("history not known: too far apart")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("it does not give out that", "it does not give out that"),
+        (
+            "fetching failed:\n  | fatal: '/x' does not appear to be a git repository\n"
+            "  | fatal: Could not read from remote repository.\n"
+            "  | Please make sure you have the correct access rights\n  | and the repository exists.",
+            "fatal: '/x' does not appear to be a git repository; "
+            "fatal: Could not read from remote repository.",
+        ),
+    ],
+)
+def test_a_reason_is_one_line(said: str, why: str) -> None:
+    assert reason(SourceError(said)) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Größe → 長さ 🚀", "Größe → 長さ 🚀"),
+        ("\x1b]0;title\x07red", "\\x1b]0;title\\x07red"),
+        ("a\u202eb\u2066c\x9b31m", "a\\u202eb\\u2066c\\x9b31m"),
+        ("tab\there\rback\x08", "tab\\there\\rback\\x08"),
+        ("no\u00a0break\u2003wide", "no break wide"),
+        ("latin\udce9\udcff", "latin\ufffd\ufffd"),
+        ("lone\ud800", "lone\\ud800"),
+    ],
+)
+def test_a_strangers_text_does_not_steer_a_terminal(text: str, shown: str) -> None:
+    assert readable(text) == shown
+    assert readable(text).isprintable()
+    readable(text).encode("utf-8")
+
+
+def test_a_long_subject_is_cut_for_people_alone() -> None:
+    a, b = lock(), lock(projects={"pytorch": project("b")})
+    histories: Histories = {("pytorch", ""): Between(commits("x" * 300), (), True, "/x")}
+    assert told(a, b, histories)[1] == f"    + 000000000000 {'x' * 99}…"
+    shown = as_json(compare(a, b), histories, most=1)["projects"]["pytorch"]["history"]
+    assert shown["added"]["commits"][0]["subject"] == "x" * 300
+
+
+def test_nothing_is_listed_when_only_numbers_are_wanted() -> None:
+    a, b = lock(), lock(projects={"pytorch": project("b")})
+    histories: Histories = {("pytorch", ""): Between(commits("x", "y"), (), True, "/x")}
+    assert told(a, b, histories, most=0) == [
+        "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  2 commits",
+    ]
