@@ -1,4 +1,4 @@
-"""git over HTTP on this machine, by git's own server, which fails in a chosen way a chosen number of times."""
+"""git over HTTP on this machine, by git's own server, which fails in a chosen way as often as chosen."""
 
 from __future__ import annotations
 

@@ -43,7 +43,9 @@ class Tree:
         check = "git fsck --connectivity-only --no-dangling && git status --porcelain"
         command = ["git", "submodule", "--quiet", "foreach", "--recursive", check]
         said = [
-            subprocess.run(one, cwd=self.directory, env=self.upstream.env, capture_output=True, text=True)
+            subprocess.run(
+                one, cwd=self.directory, env=self.upstream.env, capture_output=True, text=True, check=False
+            )
             for one in (["sh", "-c", check], command)
         ]
         return all(one.returncode == 0 and not one.stdout for one in said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -205,7 +204,7 @@ def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Pat
     assert (code, "503" in said, "trying again" in said) == (10, True, False)
     code, said = door("--retries", "0", "--timeout", "30", "--jobs", "2", ROCM_WHEELS_MIRROR_DIR="mirrors")
     assert code == 0, said
-    assert sorted(os.listdir(tmp_path / "mirrors")) == ["inner.git", "middle.git", "root.git"]
+    assert sorted(one.name for one in (tmp_path / "mirrors").iterdir()) == ["inner.git", "middle.git", "root.git"]
 
 
 def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
