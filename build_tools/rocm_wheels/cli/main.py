@@ -13,6 +13,7 @@ from rocm_wheels.cli.boundary import run_command
 # name: (module:attribute under rocm_wheels.cli, one line for --help)
 COMMANDS = {
     "lines": ("lines:command", "List the release lines: what belongs to each torch."),
+    "lock": ("lock:command", "Pin every repository of a set in one file."),
     "checkout": ("checkout:command", "Check out several projects side by side."),
     "install-rocm": ("build:install_rocm", "Install the ROCm packages into a build environment."),
     "build": ("build:build", "Build, check and collect wheels."),

@@ -31,7 +31,7 @@ def several_options() -> list[click.Parameter]:
     """Return those of them that mean the same for several projects."""
     return [
         click.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
-        _folder_option(),
+        folder_option(),
     ]
 
 
@@ -66,7 +66,7 @@ def commands(project: str, options: Sequence[click.Parameter], place: Place) -> 
             params=[
                 *options,
                 _set_option("Patch set to write [default: the tree's own, else the ref's line]."),
-                _folder_option(),
+                folder_option(),
                 click.Option(
                     ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
                 ),
@@ -87,7 +87,8 @@ def _set_option(what: str) -> click.Parameter:
     return click.Option(["--patchset"], metavar="NAME", help=what)
 
 
-def _folder_option() -> click.Parameter:
+def folder_option() -> click.Parameter:
+    """Return the option that says where the patch sets are."""
     return click.Option(
         ["--patch-dir"],
         type=click.Path(path_type=Path),

@@ -37,6 +37,7 @@ class LockedPatches(Record):
 class LockedProject(Record):
     """One project. ``ref`` is what was asked for and ``why`` says by whom; ``commit`` is what it was.
 
+    ``pinned``: torch's own tree says which commit, so that another torch may say another.
     ``version`` is the base version in the tree. ``submodules`` maps paths from the root to what is
     there; it is ``None``, as ``tree`` is, where a manifest of another tool did not say.
     """
@@ -44,6 +45,7 @@ class LockedProject(Record):
     origin: str
     ref: str
     why: str
+    pinned: bool = False
     commit: ObjectId
     tree: ObjectId | None = None
     version: str | None = None

@@ -77,6 +77,8 @@ def lock_text(lock: Lock) -> str:
     order = [p.name for p in build_order(load_project(name) for name in lock.projects)]
     shown["projects"] = {name: shown["projects"][name] for name in order}
     for project in shown["projects"].values():
+        if not project["pinned"]:
+            del project["pinned"]
         if "submodules" in project:
             project["submodules"] = dict(sorted(project["submodules"].items()))
     return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,253 @@
+"""``rocm-wheels lock``: every repository of a set in one file; what is done with such files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from rocm_wheels.cli import checkout_options, network, patches
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import option_name, project_names
+
+if TYPE_CHECKING:
+    from rocm_wheels.model.lock import Lock
+    from rocm_wheels.model.project import Platform, Project
+    from rocm_wheels.sources.lock.make import LockRequest, Wish
+
+_FILE = click.Path(path_type=Path)
+# name: (module:attribute under rocm_wheels.cli, one line for --help)
+_COMMANDS = {
+    "diff": ("lock_diff:command", "Show what changed between two locks, with the commits between."),
+    "update": ("lock_update:command", "Resolve the refs of some projects again."),
+    "manifest": ("lock_update:manifest", "Write a lock as a manifest of TheRock's scripts."),
+}
+_HELP = """Pin every repository of a set in one file.
+
+Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
+its option, else the pin in torch's commit, else the release line, else the recipe's default. A commit
+that a checkout or a mirror has is read there; nothing is added to them.
+
+\b
+Example:
+  rocm-wheels lock --line 2.9 --rocm-version 7.10.0 --pytorch-rocm-arch gfx942 -o set.lock
+"""
+
+
+class _Group(click.Group):
+    """The command itself, and those about files that it made."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands about locks."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one of them."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them without importing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+def _command() -> click.Group:
+    sources = [
+        option
+        for name in project_names()
+        for option in (
+            click.Option(
+                [f"--{option_name(name)}-ref", f"{name}_ref"], metavar="REF", help=f"Ref of {name}."
+            ),
+            click.Option(
+                [f"--{option_name(name)}-origin", f"{name}_origin"],
+                metavar="URL",
+                help=f"Repository of {name}.",
+            ),
+        )
+    ]
+    return _Group(
+        "lock",
+        params=[
+            click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."),
+            click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
+            click.Option(
+                ["--project", "projects"],
+                multiple=True,
+                metavar="NAME",
+                help="Project to lock; may be repeated [default: all that the platform builds].",
+            ),
+            *sources,
+            click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
+            click.Option(["--pytorch-rocm-arch"], metavar="LIST", help="gfx targets or families, by commas."),
+            click.Option(
+                ["--python", "pythons"],
+                metavar="LIST",
+                help="Pythons to build for, by commas [default: the line's].",
+            ),
+            click.Option(
+                ["--platform"],
+                type=click.Choice(["linux", "windows"]),
+                default=checkout_options.platform(),
+                show_default="this one",
+            ),
+            *patches.several_options(),
+            checkout_options.repo_option(),
+            *network.options(),
+        ],
+        callback=_run,
+        help=_HELP,
+        invoke_without_command=True,
+    )
+
+
+def _run(**given: Any) -> None:
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is not None:
+        for parameter in ctx.command.params:
+            if ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+                raise UsageError(
+                    f"{parameter.opts[-1]} does not belong before {ctx.invoked_subcommand}",
+                    tip=f"see `rocm-wheels lock {ctx.invoked_subcommand} --help` for its own options",
+                )
+        return
+    from rocm_wheels.sources.lock.file import lock_text, write_lock
+    from rocm_wheels.sources.lock.make import make_lock
+
+    output = output_of(given["output"])
+    lock = make_lock(_request(given), env=environment(), transport=network.transport_of(given))
+    if output is None:
+        click.echo(lock_text(lock), nl=False)
+        return
+    write_lock(output, lock)
+    click.echo(table(lock))
+
+
+def output_of(path: Path | None) -> Path | None:
+    """Return the file to write, ``None`` for stdout; found wanting now, not after everything was asked."""
+    if path is None:
+        raise UsageError("it is not said which file to write", tip="name it with -o FILE")
+    if str(path) == "-":
+        return None
+    if path.is_dir():
+        raise UsageError(f"-o {path} is a folder", tip="name a file")
+    above = next((folder for folder in path.absolute().parents if folder.exists()), None)
+    if above is None or not above.is_dir():
+        raise UsageError(f"-o {path}: {above} is not a folder", tip="choose another file")
+    return path
+
+
+def table(lock: Lock) -> str:
+    """Return a line a project: ref, commit, version, submodules."""
+    from rocm_wheels.model.project import build_order, load_project
+
+    rows = []
+    for project in build_order(load_project(name) for name in lock.projects):
+        one = lock.projects[project.name]
+        ref = "(pinned)" if one.ref == one.commit and one.pinned else one.ref[:40]
+        count = "" if one.submodules is None else f"{len(one.submodules)} submodules"
+        patched = f"patches {one.patches.name}" if one.patches is not None else ""
+        shown = "" if ref == one.commit else ref
+        rows.append([project.name, shown, one.commit[:12], one.version or "", count, patched])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width).rstrip()
+        for row in rows
+    )
+
+
+def patch_folder(given: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the patch sets, ``None`` with ``--no-patch``. Raises UsageError."""
+    if not given["patch"]:
+        if given["patch_dir"] is not None:
+            raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
+        return None
+    return patches.folder_of(given)
+
+
+def checkouts_of(given: Mapping[str, Any]) -> Path:
+    """Return the folder of checkouts that may have the commits. Raises UsageError."""
+    if given["repo"] is not None and not given["repo"].is_dir():
+        raise UsageError(f"--repo {given['repo']} is not a folder", tip="it holds the checkouts")
+    return checkout_options.folder_of(given["repo"]).absolute()
+
+
+def _request(given: Mapping[str, Any]) -> LockRequest:
+    from rocm_wheels.model.gfx import parse_targets
+    from rocm_wheels.model.project import load_project
+    from rocm_wheels.sources.lock.make import LockRequest
+
+    platform: Platform = given["platform"]
+    projects = _projects(given["projects"], platform)
+    arch = given["pytorch_rocm_arch"]
+    return LockRequest(
+        projects=tuple(projects),
+        torch=load_project(checkout_options.TORCH),
+        wishes=_wishes(given, {project.name for project in projects}),
+        platform=platform,
+        line=checkout_options.line_of(given),
+        rocm=given["rocm_version"],
+        targets=parse_targets(arch) if arch is not None else (),
+        pythons=_pythons(given["pythons"]),
+        checkouts=checkouts_of(given),
+        patches=patch_folder(given),
+    )
+
+
+def _projects(names: tuple[str, ...], platform: Platform) -> list[Project]:
+    from rocm_wheels.cli.checkout import project_named
+    from rocm_wheels.model.project import load_project
+
+    if not names:
+        recipes = [load_project(name) for name in project_names()]
+        return [recipe for recipe in recipes if platform in recipe.build.platforms]
+    chosen = [load_project(name) for name in dict.fromkeys(map(project_named, names))]
+    for recipe in chosen:
+        if platform not in recipe.build.platforms:
+            raise UsageError(f"{recipe.name} is not built on {platform}", tip="leave it out")
+    return chosen
+
+
+def _wishes(given: Mapping[str, Any], chosen: set[str]) -> dict[str, Wish]:
+    """Return what the options say of each project; every one of them must have an effect."""
+    from rocm_wheels.sources.lock.make import Wish
+    from rocm_wheels.sources.network.remote import check_ref, origin_of
+
+    wishes = {}
+    for name in project_names():
+        ref, origin = given[f"{name}_ref"], given[f"{name}_origin"]
+        if ref is None and origin is None:
+            continue
+        if name not in chosen and name != checkout_options.TORCH:
+            option = f"--{option_name(name)}-{'ref' if ref is not None else 'origin'}"
+            raise UsageError(f"{option} would have no effect: {name} is not locked", tip="leave it out")
+        if ref is not None:
+            check_ref(ref)
+        wishes[name] = Wish(ref, None if origin is None else origin_of(origin, Path.cwd())[0])
+    return wishes
+
+
+def _pythons(text: str | None) -> tuple[str, ...]:
+    from rocm_wheels.sources.lock.rules import is_python
+
+    if text is None:
+        return ()
+    found = tuple(dict.fromkeys(text.replace(",", " ").split()))
+    for python in found:
+        if not is_python(python):
+            raise UsageError(f"--python: {python!r} is not a Python", tip="for example: 3.12,3.14t")
+    if not found:
+        raise UsageError("--python names no Python", tip="for example: 3.12,3.14t")
+    return found
+
+
+command = _command()

@@ -1,0 +1,373 @@
+"""`rocm-wheels lock`: what is in a lock, where it is read, and that nothing else is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lock_trees import Servers, make_servers
+
+OPTIONS = ["--rocm-version", "7.10.0a1", "--pytorch-rocm-arch", "gfx942,gfx1100", "--python", "3.12,3.14t"]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Servers:
+    """Upstreams of one's own, to change."""
+    return make_servers(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Servers:
+    return make_servers(tmp_path_factory.mktemp("standing"))
+
+
+@pytest.fixture
+def shared(standing: Servers, tmp_path: Path) -> Servers:
+    """Upstreams that no test changes, and a folder of one's own."""
+    return Servers(standing.up, tmp_path)
+
+
+def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
+    said = shared.lock("-o", "new/set.lock", *OPTIONS)
+    lock, up = shared.read("new/set.lock"), shared.up
+    assert {key: value for key, value in lock.items() if key != "projects"} == {
+        "lock_version": "1",
+        "platform": "linux",
+        "rocm": "7.10.0a1",
+        "targets": ["gfx942", "gfx1100"],
+        "pythons": ["3.12", "3.14t"],
+    }
+    triton, torch, audio = lock["projects"].values()
+    main, short = up.git("root", "rev-parse", "main"), up.git("root", "rev-parse", "--short=12", "main")
+    middle = up.git("root", "rev-parse", "main:third_party/middle")
+    inner = up.git("middle", "rev-parse", f"{middle}:deep dir")
+    assert torch == {
+        "origin": up.url,
+        "ref": "main",
+        "why": "options",
+        "commit": main,
+        "tree": up.git("root", "rev-parse", "main^{tree}"),
+        "version": "1.0",
+        "submodules": {
+            path: {
+                "origin": (up.folder / name).as_uri(),
+                "commit": commit,
+                "tree": up.git(name, "rev-parse", f"{commit}^{{tree}}"),
+            }
+            for path, name, commit in (
+                ("third_party/middle", "middle", middle),
+                ("third_party/middle/deep dir", "inner", inner),
+            )
+        },
+    }
+    assert audio == {
+        "origin": (up.folder / "audio").as_uri(),
+        "ref": up.git("audio", "rev-parse", "main"),
+        "why": f"pytorch@{short}:related_commits line 1, branch main",
+        "pinned": True,
+        "commit": up.git("audio", "rev-parse", "main"),
+        "tree": up.git("audio", "rev-parse", "main^{tree}"),
+        "version": "2.9.1",
+        "submodules": {},
+    }
+    assert (triton["commit"], triton["version"]) == (up.git("triton", "rev-parse", "main"), "3.5.0")
+    assert f"pytorch        main      {short}  1.0    2 submodules" in said
+    assert [path.name for path in shared.work.iterdir()] == ["new"]
+
+
+def test_the_same_again_is_the_same_file(shared: Servers) -> None:
+    shared.lock("-o", "set.lock")
+    before = (shared.work / "set.lock").stat()
+    assert "set.lock is up to date" in shared.lock("-o", "set.lock")
+    after = (shared.work / "set.lock").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    printed, _ = shared.run("lock", *shared.torch(), "-o", "-")
+    assert printed == (shared.work / "set.lock").read_text()
+
+
+def test_each_ref_is_asked_once_and_a_commit_never(shared: Servers) -> None:
+    trace = shared.work / "trace"
+    shared.lock("-o", "set.lock", GIT_TRACE=str(trace))
+    asked = [line for line in trace.read_text().splitlines() if "ls-remote --quiet" in line]
+    assert len(asked) == 1 and "root" in asked[0]
+
+
+def locked_without_servers(servers: Servers, *words: str) -> None:
+    """Lock by commits alone while no server is there; the lock must be the one of before."""
+    servers.lock("-o", "set.lock")
+    torch = servers.read()["projects"]["pytorch"]["commit"]
+    servers.up.folder.rename(servers.up.folder.with_name("gone"))
+    for name in ("near", "far"):
+        servers.run("lock", *servers.torch(torch), *words, "-o", name)
+    near, plain = servers.read("near"), servers.read()
+    plain["projects"]["pytorch"]["ref"] = torch
+    assert near == plain
+
+
+def test_checkouts_that_have_the_commits_save_the_servers(servers: Servers) -> None:
+    up = servers.up
+    for name, folder in (("root", "pytorch"), ("audio", "pytorch_audio"), ("triton", "triton")):
+        source = (up.folder / name).as_uri()
+        up.git(
+            servers.work, "clone", "-q", "--depth=1", "--recursive", "--shallow-submodules", source, folder
+        )
+    locked_without_servers(servers)
+
+
+def test_mirrors_that_have_the_commits_save_the_servers(servers: Servers) -> None:
+    mirrors = servers.work / "mirrors"
+    for name in ("root", "middle", "inner", "audio", "triton"):
+        source = (servers.up.folder / name).as_uri()
+        servers.up.git(servers.work, "clone", "-q", "--mirror", source, f"mirrors/{name}.git")
+    before = {path: path.stat().st_mtime_ns for path in mirrors.rglob("*")}
+    locked_without_servers(servers, "--mirror-dir", str(mirrors))
+    assert {path: path.stat().st_mtime_ns for path in mirrors.rglob("*")} == before
+
+
+def config(**settings: str) -> dict[str, str]:
+    """Variables that add to git's configuration."""
+    pairs = {
+        f"GIT_CONFIG_{kind}_{number}": text
+        for number, pair in enumerate(settings.items())
+        for kind, text in zip(("KEY", "VALUE"), pair, strict=True)
+    }
+    return {"GIT_CONFIG_COUNT": str(len(settings)), **pairs}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"uploadpack.allowFilter": "true"},
+        {"uploadpack.allowFilter": "false"},
+        {"protocol.version": "0"},
+        {"protocol.version": "0", "uploadpack.allowFilter": "true", "uploadpack.allowAnySHA1InWant": "true"},
+    ],
+    ids=["filters", "no filters", "branches only", "old, but helpful"],
+)
+def test_servers_of_every_kind_give_the_same_lock(shared: Servers, settings: dict[str, str]) -> None:
+    shared.lock("-o", "set.lock")
+    shared.lock("-o", "other.lock", **config(**settings))
+    assert shared.read("other.lock") == shared.read()
+
+
+def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
+    up = servers.up
+    up.git("root", "update-ref", "refs/pull/8/head", servers.change("root", "of a pull request"))
+    up.git("root", "reset", "-q", "--hard", "HEAD^")
+    words = servers.torch("refs/pull/8/head")
+    servers.run("lock", *words, "-o", "set.lock", **config(**{"protocol.version": "0"}))
+    assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
+
+
+def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None:
+    up = servers.up
+    moved = servers.change("audio", "audio 2")
+    url = (up.folder / "audio").as_uri()
+    said = servers.lock("-o", "a", "--pytorch-audio-ref", "main", "--pytorch-audio-origin", url)
+    assert servers.read("a")["projects"]["pytorch_audio"]["commit"] == moved
+    assert "pinned" not in servers.read("a")["projects"]["pytorch_audio"]
+    (up.root / "version.txt").write_text("2.13.0\n")
+    up.commit("root", "2.13")
+    said = servers.lock("-o", "b", "--line", "2.13", "--rocm-version", "5.0")
+    found = servers.read("b")
+    assert found["line"] == "2.13" and found["pythons"][-1].endswith("t")
+    assert found["projects"]["pytorch_audio"]["commit"] == up.git("audio", "rev-parse", "main^")
+    assert "warning: release line 2.13 was released with ROCm" in said and "not with 5.0" in said
+
+
+def test_patches_are_named_with_their_digest(shared: Servers) -> None:
+    place = shared.work / "patches/pytorch/main/base"
+    place.mkdir(parents=True)
+    (place / "0001-x.patch").write_text("x")
+    shared.lock("-o", "set.lock", "--patch-dir", "patches")
+    patches = shared.read()["projects"]["pytorch"]["patches"]
+    assert patches["name"] == "main" and len(patches["digest"]) == 64
+    shared.lock("-o", "set.lock", "--no-patch")
+    assert "patches" not in shared.read()["projects"]["pytorch"]
+
+
+def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) -> None:
+    up, url = servers.up, "https://me:hunter2@h.invalid/audio.git"
+    up.git("", "config", "--global", f"url.{(up.folder / 'audio').as_uri()}.insteadOf", url)
+    said = servers.lock("-o", "set.lock", "--pytorch-audio-origin", url, "--pytorch-audio-ref", "main")
+    assert servers.read()["projects"]["pytorch_audio"]["origin"] == "https://h.invalid/audio.git"
+    assert "warning: pytorch_audio: the credentials in its origin are not written" in said
+    assert "hunter2" not in said + (servers.work / "set.lock").read_text()
+
+
+def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> None:
+    """A repository from a server whose ``.gitmodules`` names a file:// URL: git refuses it, and so do we."""
+    up, url = servers.up, "https://h.invalid/root"
+    up.git("", "config", "--global", f"url.{up.url}.insteadOf", url)
+    up.git(
+        "root",
+        "config",
+        "-f",
+        ".gitmodules",
+        "submodule.third_party/middle.url",
+        (up.folder / "middle").as_uri(),
+    )
+    up.commit("root", "steal")
+    said = servers.lock("-o", "set.lock", "--pytorch-origin", url, code=10)
+    assert "transport 'file' not allowed" in said
+    assert list(servers.work.iterdir()) == []
+
+
+A = "a" * 40
+WRONG = [
+    ((), 2, "it is not said which file to write"),
+    (("-o", "."), 2, "-o . is a folder"),
+    (("-o", "old/x"), 2, "is not a folder"),
+    (("-o", "x", "--line", "2.31"), 2, "there is no release line '2.31'"),
+    (("-o", "x", "--project", "torchaudoi"), 2, "there is no project 'torchaudoi'; did you mean torchaudio?"),
+    (("-o", "x", "--apex-ref", "main"), 2, "--apex-ref would have no effect: apex is not locked"),
+    (("-o", "x", "--pytorch-ref", "a b"), 2, "'a b' is not a ref"),
+    (("-o", "x", "--pytorch-ref", ""), 2, "'' is not a ref"),
+    (("-o", "x", "--pytorch-ref", "nowhere"), 10, "has no branch, tag or ref nowhere"),
+    (("-o", "x", "--pytorch-ref", A), 10, "not our ref"),
+    (("-o", "x", "--pytorch-ref", "main", "--pytorch-origin", "--x"), 2, "'--x' is not a repository"),
+    (("-o", "x", "--pytorch-origin", "file:///nowhere"), 10, "does not appear to be a git repository"),
+    (("-o", "x", "--rocm-version", "new"), 2, "--rocm-version 'new' is not a version"),
+    (("-o", "x", "--pytorch-rocm-arch", "gfx9999"), 2, "gfx9999 is no GPU target"),
+    (("-o", "x", "--pytorch-rocm-arch", ""), 2, "names no GPU target"),
+    (("-o", "x", "--python", "python3"), 2, "--python: 'python3' is not a Python"),
+    (("-o", "x", "--python", ","), 2, "--python names no Python"),
+    (("-o", "x", "--platform", "plan9"), 2, "'plan9' is not one of"),
+    (("-o", "x", "--platform", "windows", "--project", "apex"), 2, "apex is not built on windows"),
+    (("-o", "x", "--patch-dir", "nowhere"), 2, "--patch-dir nowhere is not a folder"),
+    (("-o", "x", "--patch-dir", ".", "--no-patch"), 2, "--no-patch and --patch-dir contradict"),
+    (("-o", "x", "--repo", "nowhere"), 2, "--repo nowhere is not a folder"),
+    (("-o", "x", "--pytorch-audio-ref", "nowhere"), 10, "has no branch, tag or ref nowhere"),
+    (("-o", "x", "--line", "2.9"), 10, "is torch 1.0: its pins are not those of release line 2.9"),
+    (("--line", "2.9", "update", "x"), 2, "--line does not belong before update"),
+    (("updat",), 2, "No such command 'updat'"),
+    (("update", "nowhere", "triton"), 2, "cannot read nowhere"),
+    (("manifest", "nowhere", "-o", "x"), 2, "cannot read nowhere"),
+]
+
+
+@pytest.mark.slow
+def test_wrong_input_leaves_the_disk_as_it_was(shared: Servers) -> None:
+    old = shared.work / "old"
+    old.write_text("somebody's own\n")
+    for words, code, message in WRONG:
+        command = (
+            words if words and words[0] in ("update", "updat", "manifest") else (*shared.torch(), *words)
+        )
+        said = (
+            "".join(shared.run("lock", *command, code=code))
+            if command is words
+            else shared.lock(*words, code=code)
+        )
+        assert message in said, (words, said)
+        assert [path.name for path in shared.work.iterdir()] == ["old"], words
+    shared.lock("-o", "old", "--pytorch-ref", "nowhere", code=10)
+    assert old.read_text() == "somebody's own\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version.txt": None}, "cannot read the version of pytorch: there is no pytorch@"),
+        ({"version.txt": "new"}, "version.txt: 'new' is not a version"),
+        ({"related_commits": "x"}, "related_commits:1: a row has 6 fields"),
+        ({"related_commits": None}, "there is no pytorch@"),
+        ({".ci/docker/ci_commit_pins/triton.txt": "main"}, "triton.txt:1: a pin must be a commit"),
+        ({".gitmodules": None}, ":.gitmodules does not say of which repository"),
+        ({".gitmodules": "[submodule"}, "reading pytorch@"),
+        (
+            {".gitmodules": '[submodule "x"]\npath=third_party/middle\nurl=../../../../../../../x'},
+            "further up than",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_torch_that_cannot_be_locked(servers: Servers, change: dict[str, str | None], message: str) -> None:
+    for name, text in change.items():
+        if text is None:
+            (servers.up.root / name).unlink()
+        else:
+            (servers.up.root / name).write_text(text)
+    servers.up.git("root", "add", "-A")
+    servers.up.git("root", "commit", "-q", "-m", "break it")
+    words = ("--triton-ref", "main") if "related_commits" in change else ()
+    said = servers.lock(
+        "-o", "set.lock", *words, code=2 if message[:3] in ("can", "ver", "rel", "tri") else 10
+    )
+    assert message in said
+    assert list(servers.work.iterdir()) == []
+
+
+def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Servers) -> None:
+    up = servers.up
+    servers.lock("-o", "set.lock")
+    before = servers.read()
+    audio = servers.change("audio", "audio of another day")
+    assert "set.lock is up to date" in servers.run("lock", "update", "set.lock", "--all", "--repo", ".")[1]
+    servers.pin()
+    torch = servers.change("root", "torch of another day")
+    printed, said = servers.run("lock", "update", "set.lock", "torch", "--repo", ".")
+    assert "torch of another day" in printed and "unchanged: pytorch_audio, triton" in printed
+    old = before["projects"]["pytorch_audio"]["commit"]
+    assert f"warning: pytorch_audio: torch now pins {audio[:12]}, the lock has {old[:12]}" in said
+    assert "`rocm-wheels lock update set.lock pytorch_audio` takes those pins" in said
+    now = servers.read()["projects"]
+    assert (now["pytorch"]["commit"], now["pytorch_audio"]["commit"]) == (torch, old)
+    printed, said = servers.run("lock", "update", "set.lock", "pytorch_audio", "--repo", ".")
+    assert "audio of another day" in printed and "warning" not in said
+    assert servers.read()["projects"]["pytorch_audio"]["commit"] == audio
+    servers.lock("-o", "fresh.lock")
+    assert servers.read("fresh.lock")["projects"].keys() == servers.read()["projects"].keys()
+    short = {name: project["commit"] for name, project in servers.read("fresh.lock")["projects"].items()}
+    assert short == {name: project["commit"] for name, project in servers.read()["projects"].items()}
+    assert up.git("root", "rev-parse", "main") == torch
+
+
+def test_what_cannot_be_updated(servers: Servers) -> None:
+    servers.lock("-o", "set.lock")
+    before = (servers.work / "set.lock").read_bytes()
+    (servers.up.root / "related_commits").unlink()
+    servers.up.commit("root", "without pins")
+    for words, code, message in [
+        ((), 2, "name the projects to update, or give --all"),
+        (("--all", "triton"), 2, "--all and names of projects exclude each other"),
+        (("apex",), 2, "apex is not in the lock"),
+        (("triton", "--repo", "nowhere"), 2, "--repo nowhere is not a folder"),
+        (("--all",), 10, "pytorch_audio is pinned in the lock, but no longer by torch"),
+    ]:
+        assert message in servers.run("lock", "update", "set.lock", *words, code=code)[1]
+        assert (servers.work / "set.lock").read_bytes() == before
+    lock = servers.read()
+    del lock["projects"]["pytorch"]
+    (servers.work / "without.lock").write_text(json.dumps(lock))
+    message = "triton: the lock has no pytorch, whose commit pinned them"
+    assert message in servers.run("lock", "update", "without.lock", "triton", code=2)[1]
+
+
+def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
+    shared.lock("-o", "set.lock", "--rocm-version", "7.10.0")
+    commit = "2555d629204cb066d6668823ad6241d2fcf250e4"
+    shared.run("lock", "manifest", "set.lock", "-o", "m.json", "--therock-commit", commit)
+    found = shared.read("m.json")
+    assert found["schema_version"] == 1 and found["pytorch"]["version"] == "1.0+rocm7.10.0"
+    assert found["pytorch"]["branch"] == "main" and "branch" not in found["triton"]
+    assert found["therock"] == {
+        "repo": "https://github.com/ROCm/TheRock",
+        "commit": commit,
+        "version": "7.10.0",
+    }
+    assert "m.json is a manifest" in shared.run("lock", "update", "m.json", "--all", code=2)[1]
+    for words, message in [
+        (("--therock-branch", "main"), "--therock-branch says nothing without --therock-commit"),
+        (("--therock-commit", "main"), "'main' is not a commit"),
+    ]:
+        assert message in shared.run("lock", "manifest", "set.lock", "-o", "n.json", *words, code=2)[1]
+    shared.lock("-o", "open.lock")
+    assert "the lock names none" in shared.run("lock", "manifest", "open.lock", "-o", "n.json", code=2)[1]
+    assert not (shared.work / "n.json").exists()
+
+
+def test_help_names_every_recipe(shared: Servers) -> None:
+    printed, _ = shared.run("lock", "--help")
+    assert "--pytorch-vision-origin URL" in printed and "update" in printed
