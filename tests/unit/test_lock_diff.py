@@ -141,6 +141,8 @@ def test_a_project_that_moved_on() -> None:
     assert list(shown["projects"]) == ["apex", "pytorch", "pytorch_audio"]
     torch = shown["projects"]["pytorch"]
     assert torch["change"] == "changed"
+    assert list(torch["old"]) == ["origin", "ref", "commit", "tree", "version", "patches"]
+    assert list(torch["submodules"]["old"]["old"]) == ["origin", "commit", "tree"]
     assert [one["what"] for one in torch["fields"]] == ["origin", "commit", "version", "patches"]
     assert torch["fields"][-1]["new"] == {"name": "2.9", "digest": "d" * 64}
     assert torch["history"]["added"]["count"] == 3

@@ -92,7 +92,7 @@ class LockDiff:
 
 
 def compare(a: Lock, b: Lock) -> LockDiff:
-    """Return what changed from ``a`` to ``b``. Who asked for a ref (``why``) is no difference."""
+    """Return what changed from ``a`` to ``b``. Who asked for a ref is no difference."""
     brief = _is_brief(*a.projects.values()), _is_brief(*b.projects.values())
     found = _Found()
     found.add("platform", a.platform, b.platform)

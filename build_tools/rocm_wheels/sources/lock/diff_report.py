@@ -15,6 +15,7 @@ Histories = Mapping[Where, Between | SourceError]
 
 _SHORT = 12
 _SUBJECT = 100  # letters of a subject that are shown
+_SHOWN = {"origin", "ref", "commit", "tree", "version", "patches"}  # in JSON, of a project or a submodule
 _NOTHING = {"targets": "left open", "pythons": "left open", "rocm": "left open"}
 
 
@@ -210,7 +211,7 @@ def _field(change: FieldChange) -> dict[str, Any]:
 def _shown(one: LockedProject | LockedSubmodule | None) -> dict[str, Any] | None:
     if one is None:
         return None
-    found = one.model_dump(mode="json", exclude={"submodules", "why"})
+    found = one.model_dump(mode="json", include=_SHOWN)
     return {**found, "origin": hide_credentials(one.origin)}
 
 
