@@ -30,11 +30,13 @@ checkout(request, env=os.environ, python=Path(python))
 # Counts the commands that we start, writes them down, and at number KILL_AT ends us, as
 # `kill -9` would, before or after the command did its work.
 SHIM = """#!/bin/sh
+until mkdir "$SHIM_FOLDER/turn" 2> /dev/null; do sleep 0.001; done  # several count at a time
 n=$(($(cat "$SHIM_FOLDER/count") + 1)); echo $n > "$SHIM_FOLDER/count"
 seen=; for word in "$@"; do
   if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
   else echo "$word" >> "$SHIM_FOLDER/log"; break; fi
 done
+rmdir "$SHIM_FOLDER/turn"
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
   REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1

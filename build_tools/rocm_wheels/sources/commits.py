@@ -1,19 +1,17 @@
 """Commits and tags of ours: the same object for the same input, on any day and by anybody.
 
-GitPython writes the objects, in process: no hook runs, nothing is signed, no configured
-name, date or encoding enters.
+They are written as bytes: no hook runs, nothing is signed, no configured name, date or encoding enters.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
-from rocm_wheels.sources.state import HIPIFY_MESSAGE, HIPIFY_TAG, UPSTREAM_TAG
+from rocm_wheels.sources.state import HIPIFY_MESSAGE, HIPIFY_TAG, LEFT_REF, UPSTREAM_TAG
 from rocm_wheels.sources.trees import temporary_index
 
 if TYPE_CHECKING:
@@ -27,40 +25,18 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
 
     Without a model the dates are those of the epoch.
     """
-    import git as gitpython
-    from gitdb import IStream  # type: ignore[import-untyped]  # gitdb has no types
-
-    (authored, author_zone), (committed, committer_zone) = _dates(git, dated_like)
-    with gitpython.Repo(git.directory) as repository:
-        person = gitpython.Actor(OUR_NAME, OUR_EMAIL)
-        commit = gitpython.Commit(
-            repository,
-            gitpython.Commit.NULL_BIN_SHA,
-            tree=gitpython.Tree(repository, bytes.fromhex(tree)),
-            author=person,
-            authored_date=authored,
-            author_tz_offset=author_zone,
-            committer=person,
-            committed_date=committed,
-            committer_tz_offset=committer_zone,
-            message=message + "\n",
-            parents=[gitpython.Commit(repository, bytes.fromhex(parent)) for parent in parents],
-            encoding="UTF-8",
-        )
-        stream = BytesIO()
-        commit._serialize(stream)
-        size = stream.tell()
-        stream.seek(0)
-        return str(repository.odb.store(IStream("commit", size, stream)).hexsha.decode("ascii"))
+    authored, committed = _dates(git, dated_like)
+    person = f"{OUR_NAME} <{OUR_EMAIL}>"
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    lines += [f"author {person} {authored}", f"committer {person} {committed}", "", message, ""]
+    data = "\n".join(lines).encode("utf-8")
+    return git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
 
 
-def _dates(git: Git, commit: str | None) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (seconds, zone in seconds west) of author and committer.
-
-    Read by our git: GitPython's would take the process's own environment.
-    """
+def _dates(git: Git, commit: str | None) -> tuple[str, str]:
+    """Return the dates (seconds and zone) of a commit's author and committer."""
     if commit is None:
-        return (0, 0), (0, 0)
+        return "0 +0000", "0 +0000"
     found = []
     head = git.text("cat-file", "commit", commit).split("\n\n", 1)[0]
     for role in ("author", "committer"):
@@ -68,8 +44,8 @@ def _dates(git: Git, commit: str | None) -> tuple[tuple[int, int], tuple[int, in
         if match is None:
             raise SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
         seconds, sign, hours, minutes = match.groups()
-        east = 3600 * int(hours) + 60 * int(minutes or 0)
-        found.append((int(seconds), -east if sign == "+" else east))
+        off = 60 * int(hours) + int(minutes)
+        found.append(f"{seconds} {sign if off else '+'}{off // 60:02}{off % 60:02}")
     return found[0], found[1]
 
 
@@ -93,8 +69,7 @@ def commit_hipify(git: Git, head: str, tree: str, upstream: str) -> str:
     """Commit ``tree`` on top of ``head`` and move HEAD and the index there; return the commit."""
     commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
     git.text("update-ref", "-m", HIPIFY_MESSAGE, "HEAD", commit, head)
-    git.text("reset", "-q", "--mixed")
-    refresh(git)
+    git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
 
 
@@ -104,9 +79,9 @@ def refresh(git: Git) -> None:
 
 
 def tag_upstream(git: Git, commit: str) -> None:
-    """Tag the upstream commit, lightweight; the hipify tag of an earlier checkout goes."""
-    git.text("update-ref", f"refs/tags/{UPSTREAM_TAG}", commit)
-    git.text("update-ref", "-d", f"refs/tags/{HIPIFY_TAG}")
+    """Tag the upstream commit, lightweight; what an earlier hipify is known by goes."""
+    lines = f"update refs/tags/{UPSTREAM_TAG} {commit}\ndelete refs/tags/{HIPIFY_TAG}\ndelete {LEFT_REF}\n"
+    git.text("update-ref", "--stdin", stdin=lines.encode("ascii"))
 
 
 def tag_hipify(git: Git, before: str, after: str) -> None:
@@ -117,7 +92,7 @@ def tag_hipify(git: Git, before: str, after: str) -> None:
     """
     name = f"refs/tags/{HIPIFY_TAG}"
     held = git.text("for-each-ref", "--format=%(objectname)", name)
-    if not held or not git.succeeds("merge-base", "--is-ancestor", held, before):
+    if not held or (held != before and not git.succeeds("merge-base", "--is-ancestor", held, before)):
         git.text("update-ref", name, after)
 
 
@@ -125,10 +100,11 @@ def foreign_commits(git: Git, *known: str) -> list[str]:
     """List the commits (id and subject) of HEAD that neither upstream nor we made; newest first.
 
     Our committer marks ours, patches' too; a commit that somebody amends gets a committer of theirs.
+    What is ``known`` and not there is left out.
     """
-    form = "--format=%ce%x09%h%x09%s"
+    options = ("-z", "--ignore-missing", "--no-show-signature", "--format=%ce%x09%h%x09%s")
     found = []
-    for line in git.fields("log", "-z", "--no-show-signature", form, "HEAD", "--not", *known, "--"):
+    for line in git.fields("log", *options, "HEAD", "--not", *known, "--"):
         email, short, subject = line.split("\t", 2)
         if email != OUR_EMAIL:
             found.append(f"{short} {subject}")

@@ -11,8 +11,8 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rocm_wheels.sources.commits import refresh
 from rocm_wheels.sources.git import Git
@@ -22,8 +22,7 @@ _GITLINK = "160000"
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A file at a moment: mode and object id as in git, time in ns, and what changes with any write."""
 
     mode: str
@@ -44,15 +43,20 @@ def scan(git: Git, index: Path) -> Listing:
     """
     own = git.using(GIT_INDEX_FILE=str(index))
     own.text("add", "-u", "--", ".")
-    others = own.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
-    new = "".join(f"{path}\0" for path in others if _may_be_source(git.directory / path))
+    # each with a letter in front: ? for a path that is not in the index
+    listed = own.fields("ls-files", "-t", "-s", "-o", "-z", "--exclude-per-directory=.gitignore")
+    new = [line[2:] for line in listed if line[0] == "?" and _may_be_source(git.directory / line[2:])]
     if new:
-        own.text("update-index", "--add", "-z", "--stdin", stdin=new.encode("utf-8", "surrogateescape"))
+        names = "".join(f"{path}\0" for path in new).encode("utf-8", "surrogateescape")
+        own.text("update-index", "--add", "-z", "--stdin", stdin=names)
+        listed = own.fields("ls-files", "-t", "-s", "-z")
     found: Listing = {}
-    for line in own.fields("ls-files", "-s", "-z"):
+    for line in listed:
+        if line[0] == "?":
+            continue
         facts, path = line.split("\t", 1)
-        mode, oid, _ = facts.split(" ")
-        if mode != _GITLINK and (status := _lstat(git.directory / path)) is not None:
+        _, mode, oid, _ = facts.split(" ")
+        if mode != _GITLINK and (status := _lstat(f"{git.directory}/{path}")) is not None:
             found[path] = Seen(mode, oid, status.st_mtime_ns, (status.st_ino, status.st_ctime_ns))
     return found
 
@@ -152,8 +156,8 @@ def _may_be_source(path: Path) -> bool:
     return status is not None and not stat.S_ISDIR(status.st_mode) and status.st_size <= _LARGEST_GENERATED
 
 
-def _lstat(path: Path) -> os.stat_result | None:
+def _lstat(path: Path | str) -> os.stat_result | None:
     try:
-        return path.lstat()
+        return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect
 from rocm_wheels.sources.commits import commit_hipify, tag_hipify, tree_with
-from rocm_wheels.sources.files import Seen, restore_times, scan, scan_ignored, touched
+from rocm_wheels.sources.files import Listing, Seen, restore_times, scan, scan_ignored, touched
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.identity import combined_tree
 from rocm_wheels.sources.recover import recover_hipify
@@ -33,7 +34,16 @@ from rocm_wheels.sources.state import (
     read_state,
     write_state,
 )
-from rocm_wheels.sources.trees import Part, head_and_place, holder, repositories, seed_index
+from rocm_wheels.sources.trees import (
+    Part,
+    head_and_place,
+    holder,
+    listed,
+    refuse_unborn,
+    repositories,
+    seed_index,
+    side_by_side,
+)
 from rocm_wheels.workspace import exclusive
 
 
@@ -51,8 +61,6 @@ class _Repository:
     """One repository of the tree while the script runs."""
 
     part: Part
-    head: str
-    place: Path
     left: Left
     index: Path
 
@@ -63,6 +71,18 @@ class _Repository:
     @property
     def path(self) -> str:
         return self.part.path
+
+    @property
+    def head(self) -> str:
+        return self.part.head
+
+
+class _Written(NamedTuple):
+    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root."""
+
+    written: dict[str, Seen | None]
+    changed: list[str]
+    generated: list[str]
 
 
 def hipify(
@@ -109,9 +129,9 @@ def hipify(
 
 def settled(git: Git, state: State) -> State:
     """Return the state of a tree on which nothing is under way, with its identity as it is now."""
-    head, place = head_and_place(git)
+    part, links = listed("", git, "")
     state = replace(state, operation=None)
-    return replace(state, identity=combined_tree(git, head, place, state)[0])
+    return replace(state, identity=combined_tree(part, links, state)[0])
 
 
 def translate(
@@ -125,24 +145,21 @@ def translate(
         log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-")))
-        parts = [
-            _look(folder / f"index{number}", part, state) for number, part in enumerate(repositories(git))
-        ]
-        before = [scan(part.git, part.index) for part in parts] if project.hipify.script else []
-        ignored = [scan_ignored(part.git, _skipped(project, part)) for part in parts] if before else []
-        if project.hipify.script:
-            run_script(git, project.hipify.script, python)
+        parts = side_by_side(
+            lambda item: _look(folder / f"index{item[0]}", item[1], state), enumerate(repositories(git))
+        )
         written: list[dict[str, Seen | None]] = [{} for _ in parts]
         changed: list[str] = []
         generated: set[str] = set(state.generated) if state is not None else set()
-        for number, part in enumerate(parts if before else []):
-            after = scan(part.git, part.index)
-            hidden = scan_ignored(part.git, _skipped(project, part))
-            written[number] = touched(before[number], after)
-            made = [path for path, seen in touched(ignored[number], hidden).items() if seen is not None]
-            generated.update(part.part.inside(path) for path in made)
-            changed += [part.part.inside(path) for path in restore_times(part.git, before[number], after)]
-            changed += [part.part.inside(path) for path in restore_times(part.git, ignored[number], hidden)]
+        if project.hipify.script:
+            before = side_by_side(lambda part: _listings(project, part), parts)
+            run_script(git, project.hipify.script, python)
+            found = side_by_side(
+                lambda item: _settle(project, item[0], *item[1]), zip(parts, before, strict=True)
+            )
+            written = [one.written for one in found]
+            changed = [path for one in found for path in one.changed]
+            generated.update(path for one in found for path in one.generated)
         lefts = _commit(parts, written) if commit else _keep(parts, written)
     blank = state or State(origin="", ref="", upstream=parts[0].left.upstream)
     new = replace(
@@ -152,7 +169,9 @@ def translate(
         hipify="committed" if commit else "uncommitted",
     )
     log.note(
-        f"hipified {project.name}: {len(changed)} files changed" if before else f"{project.name} is as it was"
+        f"hipified {project.name}: {len(changed)} files changed"
+        if project.hipify.script
+        else f"{project.name} is as it was"
     )
     return new, tuple(changed)
 
@@ -183,55 +202,83 @@ def run_script(git: Git, script: str, python: Path) -> None:
 
 
 def _look(index: Path, part: Part, state: State | None) -> _Repository:
-    git = part.git
-    head, place = head_and_place(git)
+    refuse_unborn(part)
+    git, head = part.git, part.head
     left = state.left.get(part.path) if state is not None else None
     if left is None or left.head != head:
         tagged = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
         if not tagged:
             git.text("update-ref", f"refs/tags/{UPSTREAM_TAG}", head)
-        left = Left(head, tagged or head, git.text("rev-parse", "HEAD^{tree}"))
-    seed = seed_index(place, head, state, part.path)
+        left = Left(head, tagged or head, part.tree)
+    seed = seed_index(part.place, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
-    return _Repository(part, head, place, left, index)
+    return _Repository(part, left, index)
+
+
+def _listings(project: Project, part: _Repository) -> tuple[Listing, Listing]:
+    """List a repository's files: sources, and what git ignores."""
+    skip = project.build.trees if not part.path else ()
+    return scan(part.git, part.index), scan_ignored(part.git, skip)
+
+
+def _settle(project: Project, part: _Repository, before: Listing, ignored: Listing) -> _Written:
+    """Find what the script did in a repository; what it wrote with the same content gets its time back."""
+    after, hidden = _listings(project, part)
+    written = touched(before, after)
+    made = [path for path, seen in touched(ignored, hidden).items() if seen is not None]
+    changed = [*restore_times(part.git, before, after), *restore_times(part.git, ignored, hidden)]
+    inside = part.part.inside
+    return _Written(written, [inside(path) for path in changed], [inside(path) for path in made])
 
 
 def _commit(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> dict[str, Left]:
     """Commit in every repository, innermost first: a parent then names its submodules' new commits."""
-    lefts: dict[str, Left] = {}
     paths = [part.path for part in parts]
-    for part, files in reversed(list(zip(parts, written, strict=True))):
+    above = {path: holder(path, paths) for path in paths if path}
+    depth = {"": 0}
+    for path in paths[1:]:
+        depth[path] = depth[above[path]] + 1
+    lefts: dict[str, Left] = {}
+
+    def commit(item: tuple[_Repository, dict[str, Seen | None]]) -> tuple[str, Left]:
+        part, files = item
         links = {
             path.removeprefix(f"{part.path}/"): left.head
             for path, left in lefts.items()
-            if holder(path, paths) == part.path
+            if above[path] == part.path
         }
-        tree = tree_with(part.git, part.left.tree, files, links)
-        head = part.head
-        if tree != part.git.text("rev-parse", "HEAD^{tree}"):
-            head = commit_hipify(part.git, part.head, tree, part.left.upstream)
-        tag_hipify(part.git, part.head, head)
-        lefts[part.path] = Left(head, part.left.upstream, tree)
-    return dict(reversed(lefts.items()))
+        return part.path, _commit_one(part, files, links)
+
+    for level in range(max(depth.values()), -1, -1):
+        some = [item for item in zip(parts, written, strict=True) if depth[item[0].path] == level]
+        lefts.update(side_by_side(commit, some))
+    return {path: lefts[path] for path in paths}
+
+
+def _commit_one(part: _Repository, files: dict[str, Seen | None], links: dict[str, str]) -> Left:
+    tree = tree_with(part.git, part.left.tree, files, links) if files or links else part.left.tree
+    head = part.head
+    if tree != part.part.tree:
+        head = commit_hipify(part.git, part.head, tree, part.left.upstream)
+    tag_hipify(part.git, part.head, head)
+    return Left(head, part.left.upstream, tree)
 
 
 def _keep(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> dict[str, Left]:
     """Remember what we wrote without a commit: as a tree, and as an index that knows the files."""
-    lefts: dict[str, Left] = {}
-    for part, files in zip(parts, written, strict=True):
-        tree = tree_with(part.git, part.left.tree, files, {})
-        uncommitted = tree != part.git.text("rev-parse", "HEAD^{tree}")
-        side = part.place / OWN_FOLDER / SIDE_INDEX
-        if uncommitted:
-            part.git.using(GIT_INDEX_FILE=str(part.index)).text("read-tree", "-m", tree)
-            part.git.text("update-ref", LEFT_REF, tree)
-            side.parent.mkdir(exist_ok=True)
-            shutil.copy2(part.index, side.with_suffix(".part"))
-            side.with_suffix(".part").replace(side)
-        lefts[part.path] = Left(part.head, part.left.upstream, tree, uncommitted)
-    return lefts
+    done = side_by_side(lambda item: _keep_one(*item), zip(parts, written, strict=True))
+    return {part.path: left for part, left in zip(parts, done, strict=True)}
 
 
-def _skipped(project: Project, part: _Repository) -> tuple[str, ...]:
-    return project.build.trees if not part.path else ()
+def _keep_one(part: _Repository, files: dict[str, Seen | None]) -> Left:
+    tree = tree_with(part.git, part.left.tree, files, {}) if files else part.left.tree
+    uncommitted = tree != part.part.tree
+    if uncommitted:
+        side = part.part.place / OWN_FOLDER / SIDE_INDEX
+        part.git.using(GIT_INDEX_FILE=str(part.index)).text("read-tree", "-m", tree)
+        part.git.text("update-ref", LEFT_REF, tree)
+        side.parent.mkdir(exist_ok=True)
+        shutil.copy2(part.index, side.with_suffix(".part"))
+        side.with_suffix(".part").replace(side)
+    return Left(part.head, part.left.upstream, tree, uncommitted)

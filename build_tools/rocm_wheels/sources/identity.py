@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import Git, without_private_filters
 from rocm_wheels.sources.state import UPSTREAM_TAG, State, read_state
-from rocm_wheels.sources.trees import head_and_place, seed_index, seeing_all, snapshot
+from rocm_wheels.sources.trees import (
+    Entry,
+    Part,
+    is_populated,
+    listed,
+    refuse_unborn,
+    seed_index,
+    seeing_all,
+    side_by_side,
+    snapshot,
+)
+
+_DIRT = ("1", "2", "u", "?")  # the first letters of what counts in `git status --porcelain=2`
 
 
 @dataclass(frozen=True)
@@ -40,52 +52,68 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
     git = without_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    head, place = head_and_place(git)
-    state = read_state(place)
-    tree, changed = combined_tree(git, head, place, state)
+    part, links = listed("", git, "")
+    refuse_unborn(part)
+    state = read_state(part.place)
+    tree, changed = combined_tree(part, links, state)
     upstream = state.upstream if state is not None else _tagged(git)
     ours = state is not None and state.operation is None and state.identity == tree
-    epoch = int(git.text("rev-list", "--timestamp", "-1", head, "--").split(" ")[0])
-    return TreeIdentity(head, upstream or None, tree, changed and not ours, epoch)
+    epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
+    return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch)
 
 
-def combined_tree(
-    git: Git, head: str, place: Path, state: State | None, prefix: str = ""
-) -> tuple[str, bool]:
-    """Return the id of a tree with its submodules, and whether it differs from ``head``.
+def combined_tree(part: Part, links: Sequence[Entry], state: State | None) -> tuple[str, bool]:
+    """Return the id of a tree with its submodules (``links``), and whether it differs from its commit.
 
     It is git's own tree id where no submodule differs from its gitlink; else a SHA-1 over
     that and the ids of the submodules that do.
     """
-    changed_modules: list[str] = []
-    with seeing_all(git, place / "index") as whole_git:
-        fields = whole_git.fields(
-            "status",
-            "--porcelain=v2",
-            "-z",
-            "--untracked-files=normal",
-            "--ignore-submodules=none",
-            "--no-renames",
-        )
-    for record in fields:
-        parts = record.split(" ", 8)
-        if parts[0] == "1" and parts[2][0] == "S" and parts[2][2:] != "..":
-            changed_modules.append(parts[8])
-    if not fields:
-        return git.text("rev-parse", f"{head}^{{tree}}"), False
-    tree = snapshot(git, seed_index(place, head, state, prefix))
-    modules = []
-    for path in sorted(changed_modules):
-        module = Git(git.directory / path, git.env, git.settings, git.variables)
-        module_head, module_place = head_and_place(module)
-        whole = f"{prefix}/{path}" if prefix else path
-        modules.append((path, combined_tree(module, module_head, module_place, state, whole)[0]))
-    if not modules:
+    changed, modules = _look(part, links)
+    if not changed:
+        return part.tree, False
+    tree = snapshot(part.git, seed_index(part.place, part.head, state, part.path))
+
+    def below(path: str) -> tuple[str, str]:
+        git = replace(part.git, directory=part.git.directory / path)
+        module, its_links = listed(part.inside(path), git, "")
+        refuse_unborn(module)
+        return path, combined_tree(module, its_links, state)[0]
+
+    found = side_by_side(below, sorted(modules))
+    if not found:
         return tree, True
     digest = hashlib.sha1(tree.encode("ascii"), usedforsecurity=False)
-    for path, module_tree in modules:
+    for path, module_tree in found:
         digest.update(b"\0" + path.encode("utf-8", "surrogateescape") + b"\0" + module_tree.encode("ascii"))
     return digest.hexdigest(), True
+
+
+def _look(part: Part, links: Sequence[Entry]) -> tuple[bool, set[str]]:
+    """Tell whether anything differs from the commit, and in which submodules files do.
+
+    It is what `git status --ignore-submodules=none` says, which asks one submodule after the other by
+    just this command (git's submodule.c, is_submodule_modified); here they are asked side by side.
+    """
+    modules = {link.path for link in links if is_populated(part.git.directory / link.path)}
+
+    def ask(path: str) -> list[str]:
+        if path:
+            inside = replace(part.git, directory=part.git.directory / path).using(GIT_DIR=".git")
+            return [line for line in inside.text("status", "--porcelain=2").split("\n") if line[:1] in _DIRT]
+        with seeing_all(part) as own:
+            return own.fields(
+                "status",
+                "--porcelain=v2",
+                "-z",
+                "--untracked-files=normal",
+                "--ignore-submodules=dirty",
+                "--no-renames",
+            )
+
+    paths = ["", *sorted(modules)]
+    said = dict(zip(paths, side_by_side(ask, paths), strict=True))
+    unmerged = {record.split(" ", 10)[10] for record in said[""] if record.startswith("u ")}
+    return any(said.values()), {path for path in modules - unmerged if said[path]}
 
 
 def _tagged(git: Git) -> str | None:

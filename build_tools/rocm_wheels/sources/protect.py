@@ -21,13 +21,12 @@ from rocm_wheels.sources.trees import (
     Entry,
     Part,
     entries,
-    has_commit,
-    has_object,
-    head_and_place,
     is_populated,
+    refuse_unborn,
     repositories,
     seed_index,
     seeing_all,
+    side_by_side,
     temporary_index,
 )
 
@@ -36,13 +35,8 @@ _LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "
 
 
 def refuse_own_work(git: Git, state: State | None) -> None:
-    """Raise SourceError, with a tip, when files hold work that a checkout would lose."""
-    files = [
-        f"{word} {part.inside(path)}"
-        for part in repositories(git)
-        if has_commit(part.git)
-        for word, path in changes(part, state)
-    ]
+    """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
+    files = _files([part for part in repositories(git) if part.head], state)
     if files:
         raise SourceError(
             _listed(f"{git.directory} has changes of yours", files),
@@ -56,10 +50,12 @@ def keep_commits(git: Git, state: State | None, target: str) -> None:
 
     Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
     """
-    for part in repositories(git):
-        if not has_commit(part.git) or not (commits := own_commits(part, state, target)):
+    born = [part for part in repositories(git) if part.head]
+    own = side_by_side(lambda part: own_commits(part, state, target), born)
+    for part, commits in zip(born, own, strict=True):
+        if not commits:
             continue
-        head = head_and_place(part.git)[0]
+        head = part.head
         held = part.git.text("for-each-ref", f"--contains={head}", "--format=%(refname:short)", "refs/heads")
         branch = held.splitlines()[0] if held else f"kept-{head[:12]}"
         if not held:
@@ -72,11 +68,7 @@ def keep_commits(git: Git, state: State | None, target: str) -> None:
 
 def refuse_uncommitted(git: Git, state: State | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
-    files = [
-        f"{word} {part.inside(path)}"
-        for part in repositories(git)
-        for word, path in changes(part, state, links=True)
-    ]
+    files = _files(repositories(git), state, links=True)
     if files:
         raise SourceError(
             _listed(f"{git.directory} has changes of yours, which the hipify commit would mix in", files),
@@ -128,15 +120,15 @@ def changes(part: Part, state: State | None, *, links: bool = False) -> list[tup
 
     ``links``: count submodules at another commit as well.
     """
-    git = part.git
-    head, place = head_and_place(git)
-    with seeing_all(git, place / "index") as whole_git:
+    refuse_unborn(part)
+    git, head, place = part.git, part.head, part.place
+    with seeing_all(part) as whole_git:  # what is in submodules is theirs, and listed there
         if not whole_git.text(
-            "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=none"
+            "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"
         ):
             return []
     left = state.left.get(part.path) if state is not None else None
-    expected = [git.text("rev-parse", f"{head}^{{tree}}")]
+    expected = [part.tree]
     if left is not None and left.uncommitted and left.head == head:
         expected.insert(0, left.tree)
     with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as own:
@@ -158,8 +150,16 @@ def own_commits(part: Part, state: State | None, target: str) -> list[str]:
         known.append(left.upstream)
     if state is not None and not part.path:
         known.append(state.upstream)
-    there = [commit for commit in known if has_object(part.git, commit)]
-    return foreign_commits(part.git, *there, "--remotes")
+    if part.head in known:
+        return []
+    return foreign_commits(part.git, *(commit for commit in known if commit), "--remotes")
+
+
+def _files(parts: Sequence[Part], state: State | None, *, links: bool = False) -> list[str]:
+    found = side_by_side(lambda part: changes(part, state, links=links), parts)
+    return [
+        f"{word} {part.inside(path)}" for part, some in zip(parts, found, strict=True) for word, path in some
+    ]
 
 
 def _differences(git: Git, *command: str, links: bool) -> dict[str, str]:

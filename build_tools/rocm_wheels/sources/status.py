@@ -15,10 +15,11 @@ from rocm_wheels.sources.patches.apply import ours
 from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
 from rocm_wheels.sources.trees import (
     Part,
-    has_commit,
-    head_and_place,
+    listed,
+    refuse_unborn,
     repositories,
     seed_index,
+    side_by_side,
     temporary_index,
 )
 
@@ -86,30 +87,31 @@ def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
             f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
         )
     git = without_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    if not has_commit(git):
+    root, links = listed("", git, "")
+    if not root.head:
         raise SourceError(
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
         )
-    head, place = head_and_place(git)
-    state = read_state(place)
+    state = read_state(root.place)
     untouched = False
-    if state is not None and state.operation is None and state.left[""].head == head:
-        untouched = combined_tree(git, head, place, state)[0] == state.identity
-    found = []
-    for part in repositories(git):
-        left = state.left.get(part.path) if state is not None else None
-        if part.path and untouched and left is not None and left.head == left.upstream:
-            continue  # as upstream has it: the root's status looked into it
-        one = _look(part, state, untouched)
-        if not part.path or one.base or one.hipified or one.commits or one.files:
-            found.append(one)
+    if state is not None and state.operation is None and state.left[""].head == root.head:
+        untouched = combined_tree(root, links, state)[0] == state.identity
+    # as upstream has it: the root's status looked into it
+    plain = {
+        path
+        for path, left in (state.left.items() if state is not None else ())
+        if path and untouched and left.head == left.upstream
+    }
+    parts = [part for part in repositories(git) if part.path not in plain]
+    looks = side_by_side(lambda part: _look(part, state, untouched), parts)
+    found = [one for one in looks if not one.path or one.base or one.hipified or one.commits or one.files]
     return TreeStatus(
         str(directory),
         hide_credentials(state.origin) if state is not None else "",
         state.ref if state is not None else "",
         found[0].upstream,
-        head,
-        state.hipify if state is not None else ("committed" if _tag(git, HIPIFY_TAG) else "no"),
+        root.head,
+        state.hipify if state is not None else ("committed" if HIPIFY_TAG in _tags(git) else "no"),
         state.patches if state is not None else "",
         (state.operation or "") if state is not None else "",
         tuple(found),
@@ -117,13 +119,13 @@ def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
 
 
 def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
-    git = part.git
-    head, place = head_and_place(git)
+    refuse_unborn(part)
+    git, head, place, tags = part.git, part.head, part.place, _tags(part.git)
     left = state.left.get(part.path) if state is not None else None
-    upstream = left.upstream if left is not None else _tag(git, UPSTREAM_TAG) or head
+    upstream = left.upstream if left is not None else tags.get(UPSTREAM_TAG) or head
     end = left.head if left is not None else head
-    hipified = _tag(git, HIPIFY_TAG)
-    if hipified and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
+    hipified = tags.get(HIPIFY_TAG, "")
+    if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
         hipified = ""
     base = _patches(git, upstream, hipified or end)
     above = _patches(git, hipified, end) if hipified else []
@@ -149,8 +151,11 @@ def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
     )
 
 
-def _tag(git: Git, name: str) -> str:
-    return git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}")
+def _tags(git: Git) -> dict[str, str]:
+    """Return those of our two tags that there are, and what they name."""
+    names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
+    said = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in said)}
 
 
 def _patches(git: Git, start: str, end: str) -> list[str]:

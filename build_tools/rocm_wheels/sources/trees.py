@@ -2,26 +2,36 @@
 
 A snapshot is made in a temporary copy of an index: its stat data make it cheap, and what
 is ignored stays out. Submodules are repositories of their own, found through gitlinks.
+
+Starting git is what costs most where there are many submodules: a ``Part`` holds what is asked of a
+repository again and again, and independent ones are looked at side by side.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+from rocm_wheels.parallel import each, spread
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, State
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
+_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
+_JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A path of a tree or index: octal mode and object id."""
 
     path: str
@@ -31,11 +41,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Part:
-    """A repository of a source tree: its path from the root (``""``), and its commit in the parent."""
+    """A repository of a source tree: its path from the root (``""``), and its commit in the parent.
+
+    As they were when it was listed: ``place``, its folder; ``head`` and ``tree``, the commit that is
+    checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
+    disk that git was told not to look at.
+    """
 
     path: str
     git: Git
     link: str
+    place: Path
+    head: str
+    tree: str
+    hidden: tuple[str, ...] = ()
 
     def inside(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
@@ -49,42 +68,48 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
     The copy keeps the seed's time: git trusts entries that are older than their index.
     Objects go to the repository with ``keep``, else to a folder that is removed at the end.
     """
-    objects = Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
         index = Path(folder, "index")
-        if seed is not None and seed.exists():
-            shutil.copy2(seed, index)
         variables = {"GIT_INDEX_FILE": str(index)}
         if not keep:
+            objects = Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
             scratch = Path(folder, "objects")
             scratch.mkdir()
             variables["GIT_OBJECT_DIRECTORY"] = str(scratch)
             variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(str(objects.resolve()))
         own = git.using(**variables)
-        if hidden := _hidden(own):
-            names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
-            for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
-                own.text("update-index", flag, "-z", "--stdin", stdin=names)
+        if seed is not None and seed.exists():
+            shutil.copy2(seed, index)
+            if hidden := _contents(own)[1]:
+                names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
+                for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
+                    own.text("update-index", flag, "-z", "--stdin", stdin=names)
         yield own
 
 
 @contextmanager
-def seeing_all(git: Git, index: Path) -> Iterator[Git]:
-    """Give a git that looks at files it was told not to look at, too; ``index`` is the repository's.
+def seeing_all(part: Part) -> Iterator[Git]:
+    """Give a git that looks at files it was told not to look at, too.
 
     TheRock's scripts mark the submodules of their checkouts so (skip-worktree).
     """
-    if not _hidden(git):
-        yield git
+    if not part.hidden:
+        yield part.git
         return
-    with temporary_index(git, index, keep=False) as own:
+    with temporary_index(part.git, part.place / "index", keep=False) as own:
         yield own
 
 
-def _hidden(git: Git) -> list[str]:
-    """List what is marked skip-worktree or assume-unchanged and yet is on the disk."""
-    marked = [line[2:] for line in git.fields("ls-files", "-v", "-z") if line[0] == "S" or line[0].islower()]
-    return [path for path in marked if os.path.lexists(git.directory / path)]
+def _contents(git: Git) -> tuple[list[Entry], tuple[str, ...]]:
+    """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk."""
+    links, marked = [], []
+    for field in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
+        if field[2:8] == GITLINK:
+            facts, path = field.split("\t", 1)
+            links.append(Entry(path, GITLINK, facts.split(" ")[2]))
+        if field[0] == "S" or field[0].islower():
+            marked.append(field.split("\t", 1)[1])
+    return links, tuple(path for path in marked if os.path.lexists(git.directory / path))
 
 
 def seed_index(place: Path, head: str, state: State | None, prefix: str) -> Path:
@@ -110,26 +135,41 @@ def entries(git: Git, tree: str) -> list[Entry]:
 
 def gitlinks(git: Git) -> list[Entry]:
     """List the submodules in the index, populated or not."""
-    found = []
-    for line in git.fields("ls-files", "-s", "-z"):
-        if line.startswith(GITLINK):
-            facts, path = line.split("\t", 1)
-            found.append(Entry(path, GITLINK, facts.split(" ")[1]))
-    return found
+    return _contents(git)[0]
 
 
 def repositories(git: Git) -> list[Part]:
-    """List root and every populated submodule, recursively, outermost first."""
-    found = [Part("", git, "")]
-    waiting = list(found)
-    while waiting:
-        parent = waiting.pop()
-        for link in gitlinks(parent.git):
-            directory = parent.git.directory / link.path
-            if is_populated(directory):
-                waiting.append(Part(parent.inside(link.path), git.at(directory), link.object))
-                found.append(waiting[-1])
-    return sorted(found, key=lambda part: part.path.split("/") if part.path else [])
+    """List root and every populated submodule, recursively, outermost first, as they are now."""
+
+    def look(found: tuple[str, Git, str]) -> tuple[Part, list[tuple[str, Git, str]]]:
+        part, links = listed(*found)
+        there = [one for one in links if is_populated(part.git.directory / one.path)]
+        return part, [
+            (part.inside(one.path), git.at(part.git.directory / one.path), one.object) for one in there
+        ]
+
+    parts = spread(look, [("", git, "")], jobs=_JOBS)
+    return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
+
+
+def listed(path: str, git: Git, link: str) -> tuple[Part, list[Entry]]:
+    """Look at one repository; return it with its gitlinks."""
+    links, hidden = _contents(git)
+    # a revision that there is not yet is left out, without an error
+    said = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
+    place, head, tree = _ANSWER.fullmatch(said).groups(default="")  # type: ignore[union-attr]
+    return Part(path, git, link, Path(place), head, tree, hidden), links
+
+
+def refuse_unborn(part: Part) -> None:
+    """Raise SourceError, with git's own words, for a repository without a commit."""
+    if not part.head:
+        head_and_place(part.git)
+
+
+def side_by_side(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
+    return each(work, items, jobs=_JOBS)
 
 
 def holder(path: str, paths: Iterable[str]) -> str:

@@ -29,8 +29,10 @@ from rocm_wheels.sources.trees import (
     head_and_place,
     holder,
     is_populated,
+    refuse_unborn,
     repositories,
     seed_index,
+    side_by_side,
     temporary_index,
 )
 
@@ -70,7 +72,8 @@ def remember(git: Git, state: State | None, written: Sequence[str]) -> Before | 
     for path in written if state is not None else ():
         where = holder(path, mine)
         mine[where].append(path.removeprefix(f"{where}/") if where else path)
-    return Before(state, {part.path: _look(part, state, mine[part.path]) for part in parts})
+    looks = side_by_side(lambda part: _look(part, state, mine[part.path]), parts)
+    return Before(state, {part.path: look for part, look in zip(parts, looks, strict=True)})
 
 
 def put_back(git: Git, place: Path, before: Before | None, project: Project, times: Listing) -> None:
@@ -101,7 +104,8 @@ def put_back(git: Git, place: Path, before: Before | None, project: Project, tim
 
 
 def _look(part: Part, state: State | None, written: Sequence[str]) -> _Before:
-    head, place = head_and_place(part.git)
+    refuse_unborn(part)
+    head, place = part.head, part.place
     branch = part.git.text("rev-parse", "--symbolic-full-name", "HEAD")
     held = part.git.text("for-each-ref", "--format=%(refname) %(objectname)", *_REFS).splitlines()
     side = place / OWN_FOLDER / SIDE_INDEX
