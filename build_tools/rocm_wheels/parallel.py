@@ -61,9 +61,10 @@ def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) ->
                         waiting.append((begun, item))
                         begun += 1
         except BaseException:
-            while any(not future.done() for future in running):  # one that was ended may begin another
-                process.end_all()
-                wait(running, timeout=0.1)
+            with process.ending():  # what waits for its next attempt, or for a lock, gives up as well
+                while any(not future.done() for future in running):
+                    process.end_all()
+                    wait(running, timeout=0.1)
             raise
     if failed:
         raise failed[min(failed)]

@@ -12,12 +12,17 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocm_wheels import groups, log
+from rocm_wheels import groups, log, process
 from rocm_wheels.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -133,6 +138,22 @@ def write_json(path: Path, value: object) -> None:
 WAIT = "wait for it to end, then run this again"
 
 
+def _acquire(lock: FileLock, seconds: float) -> None:
+    """Take a lock within so many seconds; an interruption, in whatever thread, ends the wait."""
+    from filelock import Timeout
+
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if time.monotonic() >= end:
+                raise
+        else:
+            return
+        process.pause(0.1)
+
+
 @contextlib.contextmanager
 def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets a UsageError that names the holder.
@@ -148,7 +169,7 @@ def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) 
     lock = FileLock(str(folder / ".lock"))
     for seconds in (0.0, patience):
         try:
-            lock.acquire(timeout=seconds)
+            _acquire(lock, seconds)
             break
         except Timeout:
             holder = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from five_projects import ALL, COMPANIONS, World, make_world
 from source_trees import content
 
@@ -105,6 +107,41 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
     for note in tmp_path.glob("fetching-*"):
         assert not Path(f"/proc/{note.name.split('-')[1]}").exists()
     assert world.run(tmp_path, *COMPANIONS, "--repo", "trees").code == 0
+
+
+def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
+    """For its next attempt (a server that hangs up), and for another run that fills the same mirror."""
+    flaky = tmp_path / "bin"
+    flaky.mkdir()
+    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    fail = 'case "$*" in *" fetch "*) echo "fatal: the remote end hung up unexpectedly" >&2; exit 128;; esac'
+    (flaky / "git").write_text(f'#!/bin/sh\n{fail}\nexec {real} "$@"\n')
+    (flaky / "git").chmod(0o755)
+    assert world.run(tmp_path, "torch", "--repo", "trees", "--no-hipify", "--no-submodules").code == 0
+    assert world.run(tmp_path, "apex", "--repo", "trees", "--mirror-dir", "mirrors").code == 0
+    (mirror,) = (path.parent for path in tmp_path.glob("mirrors/**/HEAD"))
+    shutil.rmtree(tmp_path / "trees/apex")
+    rows: list[tuple[list[str], dict[str, str], str]] = [
+        (["apex", "triton"], {"PATH": f"{flaky}{os.pathsep}{world.env['PATH']}"}, "trying again in"),
+        (["apex", "--mirror-dir", "mirrors"], {}, "; waiting"),
+    ]
+    for words, env, said in rows:
+        with FileLock(str(next(mirror.glob("**/.lock")))):
+            for ref in (mirror / "refs").rglob("*"):
+                if ref.is_file():
+                    ref.unlink()  # so that there is something to fetch
+            argv = [sys.executable, "-m", "rocm_wheels", "checkout", *words, "--repo", "trees"]
+            child = subprocess.Popen(
+                argv, cwd=tmp_path, env={**world.env, **env}, stderr=subprocess.PIPE, text=True
+            )
+            assert child.stderr is not None
+            while said not in (line := child.stderr.readline()):
+                assert line
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            child.communicate(timeout=60)
+            assert (child.returncode, time.monotonic() - begin < 3) == (130, True)
 
 
 # what is given → what is said, exit code; the disk is as it was

@@ -10,14 +10,13 @@ from __future__ import annotations
 import random
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from rocm_wheels import log
+from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 
 T = TypeVar("T")
@@ -102,7 +101,11 @@ def waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator
 
 
 def tried(
-    attempt: Callable[[], T], *, transport: Transport, what: str, sleep: Callable[[float], None] = time.sleep
+    attempt: Callable[[], T],
+    *,
+    transport: Transport,
+    what: str,
+    sleep: Callable[[float], None] = process.pause,
 ) -> T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
