@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import TypeVar
 
-from rocm_wheels import process
+from rocm_wheels import ending, process
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,7 +61,7 @@ def spread(work: Callable[[T], More[R, T]], items: Iterable[T], *, jobs: int) ->
                         waiting.append((begun, item))
                         begun += 1
         except BaseException:
-            with process.ending():  # what waits for its next attempt, or for a lock, gives up as well
+            with ending.everything():  # what waits for its next attempt, or for a lock, gives up as well
                 while any(not future.done() for future in running):
                     process.end_all()
                     wait(running, timeout=0.1)

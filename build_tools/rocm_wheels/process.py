@@ -17,12 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rocm_wheels import groups
+from rocm_wheels import ending, groups
 from rocm_wheels.errors import BuildError, RocmWheelsError
 
 _WINDOWS = sys.platform == "win32"
@@ -34,7 +33,6 @@ _URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
 _ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
 _running: set[subprocess.Popen[bytes]] = set()
-_ending = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -203,22 +201,6 @@ def end_all() -> None:
         end_tree(child)
 
 
-@contextmanager
-def ending() -> Iterator[None]:
-    """Let nothing begin inside, in whatever thread: no program is started, and ``pause`` is cut."""
-    _ending.set()
-    try:
-        yield
-    finally:
-        _ending.clear()
-
-
-def pause(seconds: float) -> None:
-    """Wait. Raises RocmWheelsError when everything is being ended meanwhile."""
-    if _ending.wait(seconds):
-        raise RocmWheelsError("interrupted")
-
-
 def _ended(child: subprocess.Popen[bytes]) -> None:
     groups.ended(child.pid)
     _running.discard(child)
@@ -301,7 +283,7 @@ def _start(
     name: str,
     stdin: bool = False,
 ) -> subprocess.Popen[bytes]:
-    if _ending.is_set():
+    if ending.is_near():
         raise error(f"{name} was not begun: interrupted")
     try:
         child = subprocess.Popen(

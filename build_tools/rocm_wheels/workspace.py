@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels import groups, log, process
+from rocm_wheels import ending, groups, log
 from rocm_wheels.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _acquire(lock: FileLock, seconds: float) -> None:
                 raise
         else:
             return
-        process.pause(0.1)
+        ending.pause(0.1)
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ def test_the_patch_set_is_the_locked_one(world: World, tmp_path: Path) -> None:
     assert other.code == 10
     now = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     assert re.search(rf"patch set patches/pytorch_audio/2.9 has the digest {now}.* says {digest}", other.err)
-    assert "`rocm-wheels lock update pytorch_audio`" in other.err
+    assert "`rocm-wheels lock update l.json pytorch_audio`" in other.err
     patch.unlink()
     gone = world.run(tmp_path, "torchaudio", "--lock", "l.json", *where)
     assert (gone.code, "patches/pytorch_audio/2.9 has no patches, and l.json says" in gone.err) == (10, True)
@@ -155,7 +155,7 @@ def test_a_lock_that_was_changed_by_hand(
     ended = world.run(tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--repo", "trees")
     assert ended.code == 10
     assert re.search(said, ended.err), ended.err
-    assert "changed the lock by hand; `rocm-wheels lock update pytorch`" in ended.err
+    assert f"changed the lock by hand; `rocm-wheels lock update {tmp_path}/l.json pytorch`" in ended.err
 
 
 # what is given → exit code, what is said; the disk is as it was

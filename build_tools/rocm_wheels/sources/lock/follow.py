@@ -11,6 +11,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
+from rocm_wheels.process import shell_line
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.lock.file import read_lock
 from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set
@@ -41,7 +42,7 @@ class LockFile:
 
     def update(self, name: str) -> str:
         """Return the command that brings the lock up to date with a project."""
-        return f"`rocm-wheels lock update {name}`"
+        return f"`{shell_line(['rocm-wheels', 'lock', 'update', self.path, name])}`"
 
 
 def open_lock(path: Path, platform: Platform) -> LockFile:

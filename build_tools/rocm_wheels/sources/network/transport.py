@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from rocm_wheels import log, process
+from rocm_wheels import ending, log
 from rocm_wheels.errors import SourceError
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def tried(
     *,
     transport: Transport,
     what: str,
-    sleep: Callable[[float], None] = process.pause,
+    sleep: Callable[[float], None] = ending.pause,
 ) -> T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
