@@ -152,7 +152,7 @@ def test_wrong_input(place: Place, row: tuple[dict[str, str], str, list[str], in
 
 
 def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
-    """A clone with one more recipe: its options, checkout, place in the order and folder follow."""
+    """A clone with one more recipe: its options, checkout, lock, place in the order and folder follow."""
     clone = tmp_path / "clone"
     for name in ("build_tools", "repos"):
         skip = shutil.ignore_patterns("__pycache__", "pytorch", "apex", "triton", ".rocm-wheels")
@@ -188,3 +188,13 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     )
     names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchcodec"]
     assert str(names) in run("-c", order)
+    assert "--torchcodec-ref REF" in run("-m", "rocm_wheels", "lock", "--help")
+    place.upstream.git("root", "checkout", "-q", "-b", "pins")
+    (place.upstream.root / "related_commits").write_text((pins / "related_commits").read_text())
+    place.upstream.commit("root", "pin torchcodec")
+    place.upstream.git("root", "checkout", "-q", "main")
+    torch = ("--pytorch-origin", place.upstream.url, "--pytorch-ref", "pins", "--project", "torch")
+    lock = tmp_path / "set.lock"
+    run("-m", "rocm_wheels", "lock", *torch, "--project", "torchcodec", "-o", str(lock))
+    found = json.loads(lock.read_text())["projects"]
+    assert list(found) == ["pytorch", "torchcodec"] and found["torchcodec"]["commit"] == pull

@@ -125,38 +125,36 @@ def test_mirrors_that_have_the_commits_save_the_servers(servers: Servers) -> Non
     assert {path: path.stat().st_mtime_ns for path in mirrors.rglob("*")} == before
 
 
-def config(**settings: str) -> dict[str, str]:
-    """Variables that add to git's configuration."""
-    pairs = {
-        f"GIT_CONFIG_{kind}_{number}": text
-        for number, pair in enumerate(settings.items())
-        for kind, text in zip(("KEY", "VALUE"), pair, strict=True)
-    }
-    return {"GIT_CONFIG_COUNT": str(len(settings)), **pairs}
+def configure(servers: Servers, **settings: str) -> None:
+    """Change git's configuration, also that of the servers."""
+    for key, value in settings.items():
+        servers.up.git("", "config", "--global", key.replace("_", "."), value)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"uploadpack.allowFilter": "true"},
-        {"uploadpack.allowFilter": "false"},
-        {"protocol.version": "0"},
-        {"protocol.version": "0", "uploadpack.allowFilter": "true", "uploadpack.allowAnySHA1InWant": "true"},
+        {"uploadpack_allowFilter": "true"},
+        {"uploadpack_allowFilter": "false"},
+        {"protocol_version": "0"},
+        {"protocol_version": "0", "uploadpack_allowFilter": "true", "uploadpack_allowAnySHA1InWant": "true"},
     ],
     ids=["filters", "no filters", "branches only", "old, but helpful"],
 )
-def test_servers_of_every_kind_give_the_same_lock(shared: Servers, settings: dict[str, str]) -> None:
-    shared.lock("-o", "set.lock")
-    shared.lock("-o", "other.lock", **config(**settings))
-    assert shared.read("other.lock") == shared.read()
+def test_servers_of_every_kind_give_the_same_lock(servers: Servers, settings: dict[str, str]) -> None:
+    configure(servers, protocol_version="2", uploadpack_allowFilter="true")
+    servers.lock("-o", "set.lock")
+    configure(servers, **settings)
+    servers.lock("-o", "other.lock")
+    assert servers.read("other.lock") == servers.read()
 
 
 def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
     up = servers.up
     up.git("root", "update-ref", "refs/pull/8/head", servers.change("root", "of a pull request"))
     up.git("root", "reset", "-q", "--hard", "HEAD^")
-    words = servers.torch("refs/pull/8/head")
-    servers.run("lock", *words, "-o", "set.lock", **config(**{"protocol.version": "0"}))
+    configure(servers, protocol_version="0")
+    servers.run("lock", *servers.torch("refs/pull/8/head"), "-o", "set.lock")
     assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
 
 
@@ -262,7 +260,8 @@ def test_wrong_input_leaves_the_disk_as_it_was(shared: Servers) -> None:
         )
         assert message in said, (words, said)
         assert [path.name for path in shared.work.iterdir()] == ["old"], words
-    shared.lock("-o", "old", "--pytorch-ref", "nowhere", code=10)
+    said = shared.lock("-o", "old", "--pytorch-origin", "file:///nowhere", code=10)
+    assert "tip: check --pytorch-origin and the network" in said
     assert old.read_text() == "somebody's own\n"
 
 

@@ -23,8 +23,6 @@ from rocm_wheels.sources.network.transport import Transport, tried
 from rocm_wheels.sources.trees import GITLINK, Entry, entries, has_object, is_populated
 
 _ONLY_BRANCHES = re.compile(r"unadvertised object", re.IGNORECASE)
-# what anybody's .gitmodules may name (git-config(1), protocol.allow)
-_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
 _NO_CONTENT = ("remote.origin.promisor=true", "remote.origin.partialclonefilter=blob:none")
 
 
@@ -82,10 +80,11 @@ class Library:
         self._scratch, self._env, self._transport = scratch, env, transport
         self._numbers = count()
 
-    def resolve(self, origin: str, ref: str) -> tuple[str, str]:
+    def resolve(self, origin: str, ref: str, *, options: tuple[str, str]) -> tuple[str, str]:
         """Return the commit that a ref is now, and what to fetch (see ``remote.resolve``)."""
         remote.check_ref(ref)
-        return remote.resolve(Git(self._scratch, self._env), origin, ref, transport=self._transport)
+        git = Git(self._scratch, self._env)
+        return remote.resolve(git, origin, ref, transport=self._transport, options=options)
 
     def open(self, place: Place, *, title: str, files: Collection[str] = ()) -> CommitFiles:
         """Read a commit: its tree, the ``files`` that it has of those named, its submodules.
@@ -97,7 +96,7 @@ class Library:
         wanted = {path: found[path].object for path in files if path in found and found[path].mode != GITLINK}
         if _is_plain(found, gitmodules.FILE_NAME):
             wanted[gitmodules.FILE_NAME] = found[gitmodules.FILE_NAME].object
-        self._fetch_content(git, place, sorted(set(wanted.values())))
+        git = self._with_content(git, place, sorted(set(wanted.values())))
         texts = {path: git.text("cat-file", "blob", oid) for path, oid in wanted.items()}
         return CommitFiles(
             title,
@@ -119,21 +118,22 @@ class Library:
                 return mirror.git
         return None
 
-    def _fetched(self, place: Place) -> Git:
-        """Fetch the commit into a repository of its own; most servers leave the files' content out."""
+    def _fetched(self, place: Place, *, content: bool = False) -> Git:
+        """Fetch the commit into a repository of its own; most servers leave the files' ``content`` out."""
         folder = self._scratch / str(next(self._numbers))
         folder.mkdir()
         git = Git(folder, self._env)
         git.text("init", "--quiet", "--bare", "--template=")
         try:
-            self._fetch(git, place, "--depth=1", place.commit)
+            self._fetch(git, place, "--depth=1", place.commit, content=content)
         except SourceError as refused:
             if not _ONLY_BRANCHES.search(str(refused)):
                 raise
             sources = {"refs/heads/*", "refs/tags/*"}
             if place.source and not remote.is_commit(place.source):
                 sources.add(place.source)
-            self._fetch(git, place, *(f"+{source}:refs/found/{source}" for source in sorted(sources)))
+            refspecs = [f"+{source}:refs/found/{source}" for source in sorted(sources)]
+            self._fetch(git, place, *refspecs, content=content)
             if not has_object(git, place.commit):
                 raise SourceError(
                     f"{hide_credentials(place.origin)} has no branch or tag with commit {place.commit}",
@@ -141,22 +141,28 @@ class Library:
                 ) from refused
         return git
 
-    def _fetch_content(self, git: Git, place: Place, oids: list[str]) -> None:
-        """Fetch the content of files that is not there yet, all at once."""
+    def _with_content(self, git: Git, place: Place, oids: list[str]) -> Git:
+        """Return a repository with the content of files: those missing are fetched, all at once."""
         if not oids or git.directory.parent != self._scratch:
-            return
+            return git
         known = git.text("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode())
         missing = [line.split(" ")[0] for line in known.splitlines() if line.endswith(" missing")]
-        if missing:
-            self._fetch(git, place, *missing)
+        try:
+            if missing:
+                self._fetch(git, place, *missing)
+        except SourceError as refused:
+            if not _ONLY_BRANCHES.search(str(refused)):
+                raise
+            return self._fetched(place, content=True)  # it leaves content out, and gives it to nobody
+        return git
 
-    def _fetch(self, git: Git, place: Place, *words: str) -> None:
+    def _fetch(self, git: Git, place: Place, *words: str, content: bool = False) -> None:
         shown = hide_credentials(place.origin)
-        settings = [*_NO_CONTENT, f"remote.origin.url={place.origin}", *self._transport.settings]
-        own = git.setting(*settings)
+        partial = () if content else _NO_CONTENT
+        own = git.setting(*partial, f"remote.origin.url={place.origin}", *self._transport.settings)
         if place.local:
             own = own.setting("protocol.file.allow=always")
-        elif place.submodule and not _SERVER.match(place.origin):  # the user did not name it
+        elif place.submodule and not remote.is_server(place.origin):  # the user did not name it
             own = own.using(GIT_PROTOCOL_FROM_USER="0")
         options = [word for word in words if word.startswith("-")]
         sources = [word for word in words if not word.startswith("-")]

@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.model.names import project_names
+from rocm_wheels.model.names import option_name, project_names
 from rocm_wheels.model.project import Platform, Project, load_project
 from rocm_wheels.model.versions import parse_base_version, stated_version
 from rocm_wheels.parallel import spread
@@ -109,7 +109,9 @@ class _Run:
         with log.prefixed(name):
             pin = wanted.choose(torch)
             log.note(f"{pin.ref} of {hide_credentials(pin.origin)} ({pin.why})")
-            commit, source = self._library.resolve(pin.origin, pin.ref)
+            option = option_name(name)
+            options = f"--{option}-origin", f"--{option}-ref"
+            commit, source = self._library.resolve(pin.origin, pin.ref, options=options)
             beside = None if self._checkouts is None else self._checkouts / name
             local = origin_of(pin.origin, Path("/"))[1]
             place = Place(pin.origin, commit, source, beside, local)

@@ -104,15 +104,16 @@ def _as_locked(lock: Lock, torch: str) -> Wanted | None:
 def _pin(locked: LockedProject, project: Project, platform: Platform, torch: TreeFiles | None) -> Pin:
     if not locked.pinned:
         return Pin(locked.origin, locked.ref, locked.why)
-    pin, missing = look_for_pin(project.source.on(platform), torch)
+    option = f"--{option_name(project.name)}-ref"
+    pin, missing = look_for_pin(project.source.on(platform), torch, option=option)
     if pin is None:
         raise SourceError(
             f"{project.name} is pinned in the lock, but no longer by torch: {missing}",
-            tip=f"make the lock again, with --{option_name(project.name)}-ref for a ref of your own",
+            tip=f"make the lock again, with {option} for a ref of your own",
         )
-    _, marked, option = locked.why.rpartition(_ANOTHER_PLACE)
+    _, marked, place = locked.why.rpartition(_ANOTHER_PLACE)
     if marked:
-        return Pin(locked.origin, pin.ref, f"{pin.why}{marked}{option}", pinned=True)
+        return Pin(locked.origin, pin.ref, f"{pin.why}{marked}{place}", pinned=True)
     return pin
 
 

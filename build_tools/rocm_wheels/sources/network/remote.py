@@ -14,6 +14,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _LONG_ID = re.compile(r"[0-9a-f]{64}\Z")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lock\Z")  # git-check-ref-format
 _LOCAL = re.compile(r"file://", re.IGNORECASE)
+# what anybody's .gitmodules may name (git-config(1), protocol.allow); the rest only who is trusted
+_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
 _URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
 
 
@@ -29,6 +31,11 @@ def origin_of(text: str, base: Path) -> tuple[str, bool]:
     if _URL.match(text) and not (base / text).exists():
         return text, False
     return str((base / text).resolve()), True
+
+
+def is_server(origin: str) -> bool:
+    """Tell whether git lets a foreign repository name an origin: it is neither a folder nor a program."""
+    return bool(_SERVER.match(origin))
 
 
 def check_ref(ref: str) -> None:
@@ -54,19 +61,27 @@ def is_commit(ref: str) -> bool:
     return bool(_COMMIT.match(ref))
 
 
-def resolve(git: Git, origin: str, ref: str, *, transport: Transport) -> tuple[str, str]:
+def resolve(
+    git: Git,
+    origin: str,
+    ref: str,
+    *,
+    transport: Transport,
+    options: tuple[str, str] = ("--gitrepo-origin", "--repo-hashtag"),
+) -> tuple[str, str]:
     """Ask ``origin`` what ``ref`` is; return (commit, what to fetch). A commit id is not asked for.
 
-    No mirror answers for a branch or a tag: it would give an older one. Raises SourceError when there
+    No mirror answers for a branch or a tag: it would give an older one. ``options`` are those that name
+    an origin and a ref, for what is said. Raises SourceError when there
     is no such ref, or a branch and a tag of that name differ.
     """
     if is_commit(ref):
         return ref, ref
     shown = process.hide_credentials(origin)
     what = f"asking {shown} for {ref}"
-    tip = "check --gitrepo-origin and the network; nothing was changed"
+    tip = f"check {options[0]} and the network; nothing was changed"
     if transport.mirrors is not None:
-        tip += ". A mirror never answers for a branch or tag; it does for a commit (--repo-hashtag)"
+        tip += f". A mirror never answers for a branch or tag; it does for a commit ({options[1]})"
     asking = git.setting(*transport.settings)
     said = tried(
         lambda: process.capture(
