@@ -1,8 +1,6 @@
 """The members of a wheel: each inflated at most once, in threads, with every damage named.
 
-The central directory is read by ``zipfile``; contents are inflated here, so that members can be
-read in threads, a fault is told by its name and nothing is inflated that nobody
-wants. Source: PKWARE APPNOTE 6.3.
+Where the members lie, and whether an archive can be relied on at all, is ``archive.layout``'s to say.
 """
 
 from __future__ import annotations
@@ -10,39 +8,29 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import struct
+import stat
 import tempfile
-import zipfile
-import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePosixPath
-from threading import Lock
+from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
 from rocm_wheels.errors import DataError
+from rocm_wheels.wheels.archive.contents import ContentError, link_fault, pieces, read_text
+from rocm_wheels.wheels.archive.ending import ReadAt, UnreadableError
+from rocm_wheels.wheels.archive.layout import Layout, read_layout, reader_of
+from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.names import split_wheel_name
 
 HEAD_SIZE = 4096
-_PIECE = 1 << 18
-_INPUT = 1 << 16
+_PIECE = 1 << 20
 _IN_MEMORY = 64 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
 _WORTH_A_THREAD = 1 << 20
-_DEFLATE_LIMIT = 1032  # no deflate stream is shorter than its content by more than this factor
-_LOCAL_HEADER = struct.Struct("<4s2xH18xHH")
-_BROKEN_DIRECTORY = (
-    zipfile.BadZipFile,
-    ValueError,
-    struct.error,
-    NotImplementedError,
-    OverflowError,
-    MemoryError,
-)
-_ENCRYPTED, _UTF8 = 0x1, 0x800
+_MOST_SHOWN = 20
 
 T = TypeVar("T")
 Choose = Callable[[str, bytes], "Callable[[memoryview], T] | None"]
@@ -64,17 +52,24 @@ class Content(Generic[T]):
 
 
 class WheelArchive:
-    """An open wheel. ``members`` are its files in the order of the archive, folders left out."""
+    """An open wheel.
 
-    def __init__(self, path: Path, file: BinaryIO, members: list[zipfile.ZipInfo], size: int) -> None:
+    ``entries`` are all that its directory has, in that order, ``members`` the files among them; ``faults`` is
+    what is wrong with its layout, ``descriptor`` the open file.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, layout: Layout, size: int) -> None:
         self.path = path
-        self.members = members
         self.size = size
+        self.entries = layout.entries
+        self.members = [entry for entry in layout.entries if not entry.is_folder]
+        self.faults = layout.faults
+        self.descriptor = file.fileno()
+        self._read_at = reader_of(file)
+        self._state = _state(file)
         self._file = file
-        self._lock = Lock()
-        begins = sorted(info.header_offset for info in members)
-        # where the next one begins; two at one place: there
-        self._next = dict(zip(reversed(begins[:-1]), reversed(begins[1:]), strict=True))
+        # of several faults, the first is the one that the others come from
+        self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.readable}
 
     @classmethod
     @contextmanager
@@ -86,31 +81,40 @@ class WheelArchive:
             raise DataError(f"cannot read {path}: {cause.strerror}") from None
         with file:
             try:
-                members = [info for info in zipfile.ZipFile(file).infolist() if not info.is_dir()]
                 size = file.seek(0, os.SEEK_END)
-            except (OSError, *_BROKEN_DIRECTORY) as cause:
+                layout = read_layout(reader_of(file), size, folding=_folds_names(path.name))
+            except (OSError, UnreadableError) as cause:
                 raise DataError(f"{path} is not a readable wheel: cut short or damaged") from cause
-            yield cls(path, file, members, size)
+            yield cls(path, file, layout, size)
 
     def unsound(self) -> dict[str, str]:
-        """Return the members whose name or place is wrong, with what is wrong, before any is read."""
-        names = Counter(info.filename for info in self.members)
-        found = {name: f"{count} members of this name" for name, count in names.items() if count > 1}
-        leading_out = [name for name in names if _leads_out(name)]
-        return {**found, **dict.fromkeys(leading_out, "this name leads out of the folder it is unpacked to")}
+        """Return the members whose name is wrong, with what is wrong; under "" faults of the whole archive.
+
+        What is wrong with their place or header is told by ``read_all``.
+        """
+        unsound = [f for f in self.faults if not f.repaired and (f.readable or not f.member)]
+        return {fault.member: fault.text for fault in reversed(unsound)}
 
     def require_sound(self) -> None:
-        """Raise DataError when ``unsound`` finds something."""
-        found = [f"{self.path}: {name}: {fault}" for name, fault in self.unsound().items()]
+        """Raise DataError for an archive that could be read in two ways, leads out or is damaged."""
+        found = list(dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.repaired))
+        if len(found) > _MOST_SHOWN:
+            found[_MOST_SHOWN:] = [f"{self.path}: {len(found) - _MOST_SHOWN} more faults"]
         if found:
             raise DataError("\n".join(found))
 
+    def require_unchanged(self) -> None:
+        """Raise DataError when the file was written to since it was opened."""
+        if _state(self._file) != self._state:
+            raise DataError(f"{self.path} changed while it was read")
+
     def sha256(self) -> str:
         """Return the digest (hex) of the whole file."""
-        hasher = hashlib.sha256()
-        for at in range(0, self.size, _PIECE):
-            hasher.update(self._bytes_at(at, min(_PIECE, self.size - at)))
-        return hasher.hexdigest()
+        return _digest(self._read_at)
+
+    def read(self, entry: Entry) -> bytes:
+        """Return the content of a small member; DataError when it is damaged or large."""
+        return read_text(self._read_at, entry, self.path)
 
     def read_all(self, choose: Choose[T], *, digest: bool) -> list[Content[T]]:
         """Read every member once, in the order of ``members``.
@@ -121,93 +125,47 @@ class WheelArchive:
         release the interpreter), so the chosen function runs in one; what it raises is raised here.
         """
         large = sorted(
-            (i for i, info in enumerate(self.members) if info.compress_size >= _WORTH_A_THREAD),
-            key=lambda i: -self.members[i].compress_size,
+            (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
+            key=lambda i: -self.members[i].compressed,
         )
         results: dict[int, Content[T]] = {}
         pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         try:
             running = {i: pool.submit(self._read, self.members[i], choose, digest) for i in large}
-            for i, info in enumerate(self.members):
+            for i, entry in enumerate(self.members):
                 if i not in running:
-                    results[i] = self._read(info, choose, digest)
+                    results[i] = self._read(entry, choose, digest)
             results |= {i: future.result() for i, future in running.items()}
         finally:
             pool.shutdown(cancel_futures=True)
         return [results[i] for i in range(len(self.members))]
 
-    def _read(self, info: zipfile.ZipInfo, choose: Choose[T], digest: bool) -> Content[T]:
+    def _read(self, entry: Entry, choose: Choose[T], digest: bool) -> Content[T]:
+        if fault := self._broken.get(entry.name):
+            return self._faulty(entry, fault)
         store, hasher = None, hashlib.sha256() if digest else None
         try:
-            pieces = self._inflate(info)
+            left = pieces(self._read_at, entry)
             head = b""
-            while len(head) < HEAD_SIZE and (piece := next(pieces, None)) is not None:
+            while len(head) < HEAD_SIZE and (piece := next(left, None)) is not None:
                 head += piece
-            reader = choose(info.filename, head[:HEAD_SIZE])
+            if stat.S_ISLNK(entry.mode) and (leads := link_fault(entry, head)):
+                return self._faulty(entry, leads.text)
+            reader = choose(entry.name, head[:HEAD_SIZE])
             if reader:
-                store = _Store(info.file_size)
-            for piece in chain([head], pieces) if reader or hasher else ():
+                store = _Store(entry.size)
+            for piece in chain([head], left) if reader or hasher else ():
                 if hasher:
                     hasher.update(piece)
                 if store:
                     store.add(piece)
-        except _MemberFault as fault:
-            return Content(info.filename, info.file_size, fault=f"{self.path}: {info.filename}: {fault}")
+        except ContentError as wrong:
+            return self._faulty(entry, str(wrong))
         result = reader(store.view()) if reader and store else None
-        return Content(info.filename, info.file_size, result, hasher.digest() if hasher else None)
+        return Content(entry.name, entry.size, result, hasher.digest() if hasher else None)
 
-    def _inflate(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
-        """Yield a member piece by piece; raises _MemberFault. All checks are done when it ends."""
-        data = self._compressed(info)
-        size = checksum = 0
-        for piece in _inflated(data) if info.compress_type == zipfile.ZIP_DEFLATED else data:
-            size += len(piece)
-            if size > info.file_size:
-                raise _MemberFault(f"inflates to more than the {info.file_size} bytes it declares")
-            checksum = zlib.crc32(piece, checksum)
-            yield piece
-        if size != info.file_size:
-            raise _MemberFault(f"inflates to {size} bytes instead of {info.file_size}")
-        if checksum != info.CRC:
-            raise _MemberFault("its content does not have the CRC that the archive states")
-
-    def _compressed(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
-        """Yield what the archive holds of a member, once its two headers agree."""
-        if info.flag_bits & _ENCRYPTED:
-            raise _MemberFault("encrypted")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _MemberFault(f"compression method {info.compress_type}; wheels are stored or deflated")
-        if info.file_size > _DEFLATE_LIMIT * (info.compress_size + 64):
-            raise _MemberFault(f"{info.compress_size} bytes cannot inflate to {info.file_size}")
-        at = info.header_offset
-        header = self._bytes_at(at, _LOCAL_HEADER.size)
-        if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\x03\x04":
-            raise _MemberFault(f"no member begins at {at}, where the directory says")
-        _, flags, name_size, extra_size = _LOCAL_HEADER.unpack(header)
-        name = self._bytes_at(at + _LOCAL_HEADER.size, name_size)
-        if name.decode("utf-8" if flags & _UTF8 else "cp437", "replace") != info.orig_filename:
-            raise _MemberFault(f"the member at {at} calls itself {name!r}")
-        start = at + _LOCAL_HEADER.size + name_size + extra_size
-        end = start + info.compress_size
-        if end > self.size:
-            raise _MemberFault("reaches past the end of the archive: cut short")
-        # members on top of each other inflate the same bytes again and again: a small file, hours of work
-        if end > self._next.get(at, end):
-            raise _MemberFault("reaches into another member")
-        for place in range(start, end, _INPUT):
-            yield self._bytes_at(place, min(_INPUT, end - place))
-
-    def _bytes_at(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file; fewer, or none, where it ends."""
-        if not 0 <= offset < self.size:
-            return b""
-        with self._lock:
-            self._file.seek(offset)
-            return self._file.read(size)
-
-
-class _MemberFault(Exception):
-    """What is wrong with one member; turned into a fault or an error by who reads it."""
+    def _faulty(self, entry: Entry, fault: str) -> Content[T]:
+        return Content(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
 
 
 class _Store:
@@ -233,22 +191,29 @@ class _Store:
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _inflated(data: Iterator[bytes]) -> Iterator[bytes]:
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 digest (hex) of a file."""
+    with open(path, "rb") as file:
+        return _digest(reader_of(file))
+
+
+def _digest(read_at: ReadAt) -> str:
+    hasher, at = hashlib.sha256(), 0
+    while piece := read_at(at, _PIECE):
+        hasher.update(piece)
+        at += len(piece)
+    return hasher.hexdigest()
+
+
+def _state(file: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _folds_names(file_name: str) -> bool:
+    """Tell whether a wheel may be unpacked where names are compared without case: not on Linux alone."""
     try:
-        for more in data:
-            left = more
-            while left and not stream.eof:
-                yield stream.decompress(left, _PIECE)
-                left = stream.unconsumed_tail
-        if not stream.eof:
-            yield stream.flush()
-    except zlib.error as cause:
-        raise _MemberFault(f"bad deflate stream ({cause})") from cause
-    if not stream.eof:
-        raise _MemberFault("its deflate stream is cut short")
-
-
-def _leads_out(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.is_absolute() or ".." in path.parts or "\\" in name or (len(name) > 1 and name[1] == ":")
+        platforms = split_wheel_name(file_name).platform.split(".")
+    except DataError:
+        return True
+    return not all("linux" in platform for platform in platforms)

@@ -7,7 +7,7 @@ label yet, so that one is taken off first.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
@@ -34,8 +34,35 @@ class WheelName:
     label: str | None
 
 
-def parse_wheel_name(file_name: str) -> WheelName:
-    """Read a wheel's file name (no folders); DataError with the reason when it is none."""
+@dataclass(frozen=True)
+class NameFields:
+    """The fields of a wheel's file name as they are spelled there; "" for a build tag or label it has not."""
+
+    distribution: str
+    version: str
+    build: str
+    python: str
+    abi: str
+    platform: str
+    label: str
+
+    @property
+    def file_name(self) -> str:
+        """The file name of these fields."""
+        fields = (
+            self.distribution,
+            self.version,
+            self.build,
+            self.python,
+            self.abi,
+            self.platform,
+            self.label,
+        )
+        return "-".join(field for field in fields if field) + ".whl"
+
+
+def split_wheel_name(file_name: str) -> NameFields:
+    """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
     stem = file_name.removesuffix(".whl")
     if stem == file_name:
         raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl")
@@ -50,8 +77,16 @@ def parse_wheel_name(file_name: str) -> WheelName:
     label = parts.pop() if len(parts) == 7 or (len(parts) == 6 and not has_build) else None
     if label is not None and not _LABEL.fullmatch(label):
         raise DataError(f"{file_name} is not the name of a wheel: {label!r} is not a variant label")
+    build = parts.pop(2) if len(parts) == 6 else ""
+    distribution, version, python, abi, platform = parts
+    return NameFields(distribution, version, build, python, abi, platform, label or "")
+
+
+def parse_wheel_name(file_name: str) -> WheelName:
+    """Read a wheel's file name (no folders); DataError with the reason when it is none."""
+    fields = split_wheel_name(file_name)
     try:
-        name, version, build, tags = parse_wheel_filename("-".join(parts) + ".whl")
+        name, version, build, tags = parse_wheel_filename(replace(fields, label="").file_name)
     except (InvalidWheelFilename, InvalidVersion, ValueError) as cause:
         raise DataError(f"{file_name} is not the name of a wheel") from cause
-    return WheelName(parts[0], name, version, build, tags, label)
+    return WheelName(fields.distribution, name, version, build, tags, fields.label or None)

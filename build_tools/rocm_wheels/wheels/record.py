@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from rocm_wheels.errors import DataError
 
-_SIGNATURES = (".jws", ".p7s")
+SIGNATURES = (".jws", ".p7s")
 _MOST_SHOWN = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordEntry:
     """One line: ``digest`` like ``sha256=47DEQ…`` ("" when none), ``size`` in bytes (None when none)."""
 
@@ -59,7 +59,7 @@ def compare_record(
 
     ``members`` are sizes and raw SHA-256 digests by name; ``record`` is RECORD's own path.
     """
-    exempt = {record, *(record + suffix for suffix in _SIGNATURES)}
+    exempt = {record, *(record + suffix for suffix in SIGNATURES)}
     faults: list[tuple[str, str]] = []
     seen: set[str] = set()
     for entry in entries:

@@ -89,7 +89,7 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = ()) -> WheelScan:
         unsound = archive.unsound()
         contents = archive.read_all(choose, digest=True)
         size, file_digest = archive.size, archive.sha256()
-    faults = [f"{path}: {name}: {fault}" for name, fault in unsound.items()]
+    faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
     unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
     faults += [fault for fault in unreadable.values() if fault]
     texts = {c.name: c.result.text for c in contents if c.result and c.result.text is not None}
@@ -116,7 +116,7 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = ()) -> WheelScan:
         run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
         elsewhere={c.name: c.result.elsewhere for c in contents if c.result and c.result.elsewhere},
         faults=(*faults, *(f"{path}: {fault}" for fault in about.faults)),
-        damaged=frozenset(unsound) | {name for name, fault in unreadable.items() if fault},
+        damaged=frozenset(unsound.keys() - {""}) | {name for name, fault in unreadable.items() if fault},
     )
 
 

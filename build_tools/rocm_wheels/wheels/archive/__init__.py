@@ -1,0 +1,13 @@
+"""A wheel as what it is on disk: extents of a zip archive, read strictly and copied as they are.
+
+| module | what it knows |
+|---|---|
+| ``faults`` | every fault an archive can have, by name |
+| ``records`` | the records of the zip format, packed and unpacked |
+| ``ending`` | the end of an archive: where its directory lies, and how long it is |
+| ``layout`` | directory and local headers, compared, as extents that fill the file |
+| ``entry_names`` | names that lead out, collide or are read in two ways |
+| ``copying`` | a range of one file into another, by the kernel where it can |
+| ``edits`` ``edit_texts`` | what a wheel becomes: file name, METADATA, WHEEL, RECORD |
+| ``rewrite`` | a wheel with other dist-info files, every other member copied as it is |
+"""

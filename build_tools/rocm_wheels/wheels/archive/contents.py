@@ -1,0 +1,93 @@
+"""The contents of members: inflated piece by piece, every damage named, nothing kept that nobody wants."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.wheels.archive.ending import ReadAt
+from rocm_wheels.wheels.archive.faults import Fault
+from rocm_wheels.wheels.archive.records import DEFLATED, Entry
+
+_PIECE = 1 << 18
+_INPUT = 1 << 16
+LARGEST_TEXT = 64 << 20
+"""What a text file of a wheel may have: METADATA with a long description is some 100 KB."""
+
+
+class ContentError(Exception):
+    """A member's content is not what the directory says; holds the fault."""
+
+    def __init__(self, kind: str, entry: Entry, text: str) -> None:
+        super().__init__(text)
+        self.fault = Fault(kind, entry.name, text)
+
+
+def pieces(read: ReadAt, entry: Entry) -> Iterator[bytes]:
+    """Yield a member piece by piece; ContentError. All checks are done when it ends."""
+    size = checksum = 0
+    data = _stored(read, entry)
+    for piece in _inflated(data, entry) if entry.method == DEFLATED else data:
+        size += len(piece)
+        if size > entry.size:
+            raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    if size != entry.size:
+        raise ContentError("size", entry, f"inflates to {size} bytes instead of {entry.size}")
+    if checksum != entry.crc:
+        raise ContentError("crc", entry, "its content does not have the CRC that the archive states")
+
+
+def _stored(read: ReadAt, entry: Entry) -> Iterator[bytes]:
+    end = entry.data + entry.compressed
+    for place in range(entry.data, end, _INPUT):
+        yield read(place, min(_INPUT, end - place))
+
+
+def _inflated(data: Iterator[bytes], entry: Entry) -> Iterator[bytes]:
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    behind = 0
+    try:
+        for more in data:
+            if stream.eof:
+                behind += len(more)
+            left = more
+            while left and not stream.eof:
+                yield stream.decompress(left, _PIECE)
+                left = stream.unconsumed_tail
+        if not stream.eof:
+            yield stream.flush()
+    except zlib.error as cause:
+        raise ContentError("deflate", entry, f"bad deflate stream ({cause})") from cause
+    if not stream.eof:
+        raise ContentError("deflate", entry, "its deflate stream is cut short")
+    if behind := behind + len(stream.unused_data):
+        raise ContentError("deflate-rest", entry, f"{behind} bytes behind the end of its deflate stream")
+
+
+def read_text(read: ReadAt, entry: Entry, path: Path) -> bytes:
+    """Return the content of a small member; DataError with its name when it is damaged or large."""
+    if entry.size > LARGEST_TEXT:
+        raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for a text file")
+    try:
+        return b"".join(pieces(read, entry))
+    except ContentError as fault:
+        raise DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
+
+
+def link_fault(entry: Entry, target: bytes) -> Fault | None:
+    """Return what is wrong with the target of a symbolic link; None when it stays inside."""
+    text = target.decode("utf-8", "surrogateescape")
+    depth = len(PurePosixPath(entry.name).parent.parts)
+    for part in text.split("/"):
+        depth += -1 if part == ".." else 0 if part in ("", ".") else 1
+        if depth < 0:
+            break
+    if text.startswith("/") or "\\" in text or "\0" in text or not text or depth < 0:
+        return Fault(
+            "link-out", entry.name, f"a symbolic link to {text!r}, out of the folder it is unpacked to"
+        )
+    return None

@@ -1,0 +1,124 @@
+"""A range of one file into another, by the kernel where it can.
+
+``copy_file_range`` copies inside the kernel, and shares the blocks instead where the file system
+has reflinks and the range is aligned (btrfs, xfs). Where it cannot, ``sendfile`` does, and where that cannot
+either, or the system has neither, the bytes are read and written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+_MOST_AT_ONCE = 1 << 30  # Linux copies no more than 2 GiB in one call
+_PIECE = 1 << 20
+# what a kernel or file system answers that does not do it this way: another way can
+_NOT_THIS_WAY = {
+    errno.EXDEV,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EINVAL,
+    errno.EPERM,
+    errno.EBADF,
+    errno.ETXTBSY,
+    errno.EOVERFLOW,
+}
+
+
+class CutShortError(OSError):
+    """The source ended before the range did: it became shorter while it was read."""
+
+
+class Copier:
+    """Copies ranges from a file to the place where another stands; remembers which way works.
+
+    ``target`` is written through its descriptor only: flush what a buffer holds before.
+    """
+
+    def __init__(self, source: int, target: int, name: Path) -> None:
+        self._source = source
+        self._target = target
+        self._name = name
+        ways = [("copy_file_range", self._copy_file_range), ("sendfile", self._sendfile)]
+        self._ways = [way for name, way in ways if hasattr(os, name)] + [self._read_and_write]
+
+    def copy(self, begin: int, end: int) -> None:
+        """Copy bytes ``begin`` to ``end`` of the source; OSError with the name of the target."""
+        while begin < end:
+            try:
+                copied = self._ways[0](begin, min(end - begin, _MOST_AT_ONCE))
+            except OSError as failure:
+                if len(self._ways) > 1 and failure.errno in _NOT_THIS_WAY:
+                    del self._ways[0]
+                    continue
+                raise self._named(failure) from None
+            if not copied:
+                if len(self._ways) > 1:  # some file systems answer 0 instead of an error
+                    del self._ways[0]
+                    continue
+                raise CutShortError(errno.EIO, "the wheel became shorter while it was read", str(self._name))
+            begin += copied
+
+    def write(self, content: bytes | bytearray) -> None:
+        """Write all bytes, in as many calls as it takes; OSError with the name of the target."""
+        left = memoryview(content)
+        try:
+            while left:
+                left = left[os.write(self._target, left) :]
+        except OSError as failure:
+            raise self._named(failure) from None
+
+    def _named(self, failure: OSError) -> OSError:
+        return OSError(failure.errno, os.strerror(failure.errno or 0), str(self._name))
+
+    def _copy_file_range(self, begin: int, size: int) -> int:
+        return os.copy_file_range(self._source, self._target, size, offset_src=begin)
+
+    def _sendfile(self, begin: int, size: int) -> int:
+        return os.sendfile(self._target, self._source, begin, size)
+
+    def _read_and_write(self, begin: int, size: int) -> int:
+        os.lseek(self._source, begin, os.SEEK_SET)
+        piece = os.read(self._source, min(size, _PIECE))
+        self.write(piece)
+        return len(piece)
+
+
+class Sink:
+    """A file that is written front to back from bytes and from ranges of another file.
+
+    Ranges that follow each other there are joined to one copy, and so are bytes to one write.
+    ``place`` is where the next byte goes.
+    """
+
+    def __init__(self, source: int, target: int, name: Path) -> None:
+        self.place = 0
+        self._copier = Copier(source, target, name)
+        self._begin = self._end = 0
+        self._bytes = bytearray()
+
+    def copy(self, begin: int, end: int) -> None:
+        """Take over a range of the source."""
+        if end == begin:
+            return
+        if self._bytes or begin != self._end or not self._end:
+            self.finish()
+            self._begin = begin
+        self._end = end
+        self.place += end - begin
+
+    def write(self, content: bytes) -> None:
+        """Write bytes."""
+        if self._end:
+            self.finish()
+        self._bytes += content
+        self.place += len(content)
+
+    def finish(self) -> None:
+        """Hand on what is waiting; OSError with the name of the target."""
+        if self._end:
+            self._copier.copy(self._begin, self._end)
+        self._copier.write(self._bytes)
+        self._begin = self._end = 0
+        self._bytes = bytearray()

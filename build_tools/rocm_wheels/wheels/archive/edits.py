@@ -1,0 +1,242 @@
+"""What a wheel becomes: its file name, its dist-info files and RECORD, before a byte is written.
+
+Sources: "Binary distribution format", "Core metadata", "Recording installed projects" of the PyPA
+specifications; PEP 825 for the label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.wheels.archive.edit_record import edit_record
+from rocm_wheels.wheels.archive.edit_texts import read_fields, values_of, with_values
+from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
+from rocm_wheels.wheels.metadata import parse_metadata, parse_wheel_file
+from rocm_wheels.wheels.names import NameFields, parse_wheel_name, split_wheel_name
+from rocm_wheels.wheels.record import SIGNATURES, RecordEntry, encode_digest
+
+_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
+_PLATFORM = re.compile(r"[a-z0-9_]+")
+_BUILD = re.compile(r"[0-9][a-z0-9_.]*")
+_OWN = ("METADATA", "WHEEL", "RECORD")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a wheel becomes. None: as it is; "" takes a part away.
+
+    ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
+    the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too.
+    ``requirements`` maps the old Requires-Dist values to the new ones. ``put`` and ``drop`` are files in
+    ``*.dist-info``, named without that folder.
+    """
+
+    version: str | None = None
+    local: str | None = None
+    build: str | None = None
+    platforms: tuple[str, ...] | None = None
+    label: str | None = None
+    requirements: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    put: Mapping[str, bytes] = field(default_factory=dict)
+    drop: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The new wheel: its file name, its folders by their old names, and the files that are written anew.
+
+    ``texts`` are contents by new name, RECORD among them when it changed; ``dropped`` are members of the
+    source, by old name, that it no longer has; ``record`` is the whole of RECORD.
+    """
+
+    file_name: str
+    folders: Mapping[str, str]
+    texts: Mapping[str, bytes]
+    dropped: frozenset[str]
+    record: tuple[RecordEntry, ...]
+
+    def renamed(self, name: str) -> str:
+        """Return the new name of a member."""
+        top, slash, rest = name.partition("/")
+        return self.folders.get(top, top) + slash + rest
+
+
+def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: Edit) -> Plan:
+    """Return what a wheel becomes; DataError or UsageError when it cannot.
+
+    ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL and RECORD.
+    """
+    folder = dist_info_folder(sizes)
+    record = f"{folder}/RECORD"
+    old = split_wheel_name(file_name)
+    version = _version(parse_wheel_name(file_name).version, edit)
+    new = _new_name(old, edit, version)
+    plan = Plan(new.file_name, _new_folders(sizes, folder, old, version), {}, frozenset(), ())
+    changed = {
+        f"{folder}/METADATA": _metadata(texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version),
+        f"{folder}/WHEEL": _wheel(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
+    }
+    _check(plan, folder, changed)
+    put = {f"{folder}/{_safe(name)}": content for name, content in edit.put.items()}
+    dropped = {f"{folder}/{_safe(name)}" for name in edit.drop}
+    if absent := sorted(dropped - sizes.keys()):
+        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
+    if both := sorted(dropped & put.keys()):
+        raise UsageError(f"{', '.join(both)} is to be put and to be left out")
+    for name in put:
+        _require_free(name, sizes)
+    contents = {name: text for name, text in {**changed, **put}.items() if texts.get(name) != text}
+    lines: dict[str, RecordEntry | None] = {plan.renamed(name): None for name in dropped}
+    lines |= {plan.renamed(name): _entry(plan.renamed(name), text) for name, text in contents.items()}
+    signed = {record + suffix for suffix in SIGNATURES} & sizes.keys()
+    content, entries = edit_record(texts[record], record, sizes=sizes, renamed=plan.renamed, changed=lines)
+    if content != texts[record]:
+        if signed:
+            lines |= {plan.renamed(name): None for name in signed}
+            content, entries = edit_record(
+                texts[record], record, sizes=sizes, renamed=plan.renamed, changed=lines
+            )
+        contents[record] = content
+        dropped |= signed
+    renamed = {plan.renamed(name): text for name, text in contents.items()}
+    return replace(plan, texts=renamed, dropped=frozenset(dropped), record=entries)
+
+
+def dist_info_folder(names: Iterable[str]) -> str:
+    """Return the one ``.dist-info`` folder; DataError when there is not exactly one."""
+    folders = dist_info_folders(names)
+    if len(folders) != 1:
+        raise DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
+    if not _FOLDER.fullmatch(folders[0]):
+        raise DataError(f"{folders[0]} is not named like name-version.dist-info")
+    return folders[0]
+
+
+def _version(old: Version, edit: Edit) -> Version | None:
+    """Return the new version; None when it stays."""
+    if edit.version is None and edit.local is None:
+        return None
+    try:
+        version = old if edit.version is None else Version(edit.version)
+        if edit.local is not None:
+            version = Version(f"{version.public}+{edit.local}" if edit.local else version.public)
+    except InvalidVersion as cause:
+        raise UsageError("the new version is none") from cause
+    return version
+
+
+def _new_name(old: NameFields, edit: Edit, version: Version | None) -> NameFields:
+    new = old if version is None else replace(old, version=str(version))
+    if edit.build is not None:
+        if edit.build and not _BUILD.fullmatch(edit.build):
+            raise UsageError(f"{edit.build!r} is not a build tag", tip="it begins with a digit: 1 or 2local")
+        new = replace(new, build=edit.build)
+    if edit.platforms is not None:
+        if wrong := [tag for tag in edit.platforms if not _PLATFORM.fullmatch(tag)]:
+            raise UsageError(f"{wrong[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64")
+        if not edit.platforms:
+            raise UsageError("a wheel has at least one platform tag")
+        new = replace(new, platform=".".join(dict.fromkeys(edit.platforms)))
+    if edit.label is not None:
+        new = replace(new, label=edit.label)
+    parse_wheel_name(new.file_name)
+    return new
+
+
+def _new_folders(
+    names: Iterable[str], folder: str, old: NameFields, version: Version | None
+) -> dict[str, str]:
+    """Return the new names of the folders that hold the version in their name."""
+    tops = {name.split("/", 1)[0] for name in names}
+    if version is None:
+        return {}
+    folders = {}
+    for top in tops:
+        found = _FOLDER.fullmatch(top)
+        if top == folder or (
+            found and found["kind"] == "data" and _same_project(found["name"], old.distribution)
+        ):
+            assert found
+            folders[top] = f"{found['name']}-{version}.{found['kind']}"
+    if taken := sorted(set(folders.values()) & (tops - folders.keys())):
+        raise DataError(f"the wheel already has a folder {taken[0]}")
+    return {top: name for top, name in folders.items() if top != name}
+
+
+def _same_project(one: str, other: str) -> bool:
+    return canonicalize_name(one) == canonicalize_name(other)
+
+
+def _metadata(content: bytes, name: str, edit: Edit, version: Version | None) -> bytes:
+    changes: dict[str, Sequence[str]] = {}
+    if version is not None:
+        changes["Version"] = [str(version)]
+    if edit.requirements is not None:
+        was = values_of(read_fields(content, name)[0], "Requires-Dist")
+        changes["Requires-Dist"] = _requirements(edit.requirements(was), was)
+    return with_values(content, changes, name)
+
+
+def _wheel(content: bytes, name: str, old: NameFields, new: NameFields) -> bytes:
+    changes: dict[str, Sequence[str]] = {}
+    if new.platform != old.platform:
+        fields = (new.python.split("."), new.abi.split("."), new.platform.split("."))
+        changes["Tag"] = ["-".join(tag) for tag in product(*fields)]
+    if new.build != old.build:
+        changes["Build"] = [new.build] if new.build else []
+    return with_values(content, changes, name)
+
+
+def _requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
+    for text in new:
+        if text in old:
+            continue
+        try:
+            Requirement(text)
+        except InvalidRequirement as cause:
+            raise UsageError(f"{text!r} is not a requirement") from cause
+        if "\n" in text or "\r" in text:
+            raise UsageError(f"{text!r} is not a requirement of one line")
+    return list(new)
+
+
+def _safe(name: str) -> str:
+    """Return the name of a file to put into the dist-info folder; UsageError when it cannot be one."""
+    if name in _OWN or name in [f"RECORD{suffix}" for suffix in SIGNATURES]:
+        raise UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
+    if any(part in ("", ".", "..") for part in name.split("/")) or not re.fullmatch(
+        r"[^\\\x00-\x1f\x7f:]+", name
+    ):
+        raise UsageError(f"{name!r} is not the name of a file in a dist-info folder")
+    return name
+
+
+def _require_free(name: str, names: Iterable[str]) -> None:
+    """Raise UsageError when a file cannot be put because a folder or a file is in its way."""
+    for taken in names:
+        if taken.startswith(name + "/"):
+            raise UsageError(f"{name} is a folder of the wheel")
+        if name.startswith(taken + "/"):
+            raise UsageError(f"{taken} is a file of the wheel")
+
+
+def _entry(path: str, content: bytes) -> RecordEntry:
+    return RecordEntry(path, encode_digest(hashlib.sha256(content).digest()), len(content))
+
+
+def _check(plan: Plan, folder: str, texts: Mapping[str, bytes]) -> None:
+    """Raise DataError when what we write would not be a wheel that says one thing."""
+    name = parse_wheel_name(plan.file_name)
+    metadata = parse_metadata(texts[f"{folder}/METADATA"], name=f"{folder}/METADATA")
+    parse_wheel_file(texts[f"{folder}/WHEEL"], name=f"{folder}/WHEEL")
+    if faults := compare_names(name, plan.renamed(folder), metadata):
+        raise DataError("; ".join(faults))

@@ -1,0 +1,403 @@
+"""Rewritten wheels: what changes, what stays byte for byte, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from binary_writer import digest_of, wheel
+
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
+from rocm_wheels.wheels.archive import copying, rewrite
+from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.rewrite import read_dist_info_files, rewrite_wheel
+from rocm_wheels.wheels.scan import scan_wheel
+
+INFO = "demo-1.0.dist-info"
+METADATA = (
+    "Metadata-Version: 2.4\n"
+    "Name: demo\n"
+    "Version: 1.0\n"
+    "Requires-Dist: triton==3.5\n"
+    "Requires-Dist: a>=1\n"
+    "Keywords: one,\n"
+    "  two\n"
+    "Author: Zoë\n"
+    "Requires-Dist: b; extra == 'x'\n"
+    "Provides-Extra: x\n"
+    "\n"
+    "Version: 1.0 is text here\n\nRequires-Dist: so is this\r\n"
+)
+CHANGED = "Requires-Dist: a>=1\nRequires-Dist: b; extra == 'x'\nRequires-Dist: rocm[libraries]==7.2.0\n"
+FILES = {
+    "demo/__init__.py": b"x = 1\n",
+    "demo/a, b.txt": b"comma",
+    "demo/große.txt": "Größe".encode(),
+    "demo/big.bin": bytes(100_000),
+    "demo-1.0.data/scripts/run": b"#!python\n",
+    f"{INFO}/licenses/LICENSE": b"MIT",
+    f"{INFO}/entry_points.txt": b"[console_scripts]\n",
+}
+
+
+def made(folder: Path, **how: object) -> Path:
+    """A wheel of these files."""
+    folder.mkdir(exist_ok=True, parents=True)
+    return wheel(folder, FILES, **{"metadata": METADATA, **how})  # type: ignore[arg-type]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """What zipfile reads from an archive."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def raw(path: Path, name: str) -> bytes:
+    """The compressed bytes of a member as they lie in the archive."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(name)
+    data = path.read_bytes()
+    sizes = data[info.header_offset + 26 : info.header_offset + 30]
+    start = (
+        info.header_offset + 30 + int.from_bytes(sizes[:2], "little") + int.from_bytes(sizes[2:], "little")
+    )
+    return data[start : start + info.compress_size]
+
+
+EDITS: dict[str, tuple[Edit, str, Callable[[dict[str, bytes]], None]]] = {
+    "label": (Edit(label="rocm7.2_gfx942"), "demo-1.0-py3-none-any-rocm7.2_gfx942.whl", lambda _: None),
+    "build": (
+        Edit(build="7local"),
+        "demo-1.0-7local-py3-none-any.whl",
+        lambda files: files.update({f"{INFO}/WHEEL": files[f"{INFO}/WHEEL"] + b"Build: 7local\n"}),
+    ),
+    "platforms": (
+        Edit(platforms=("manylinux_2_28_x86_64", "linux_x86_64")),
+        "demo-1.0-py3-none-manylinux_2_28_x86_64.linux_x86_64.whl",
+        lambda files: files.update(
+            {
+                f"{INFO}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\n"
+                b"Tag: py3-none-manylinux_2_28_x86_64\nTag: py3-none-linux_x86_64\n"
+            }
+        ),
+    ),
+    "requirements": (
+        Edit(requirements=lambda old: [*(r for r in old if "triton" not in r), "rocm[libraries]==7.2.0"]),
+        "demo-1.0-py3-none-any.whl",
+        lambda files: files.update(
+            {
+                f"{INFO}/METADATA": METADATA.replace("Requires-Dist: b; extra == 'x'\n", "")
+                .replace("Requires-Dist: a>=1\n", "")
+                .replace("Requires-Dist: triton==3.5\n", CHANGED)
+                .encode()
+            }
+        ),
+    ),
+    "put": (
+        Edit(put={"variant.json": b"{}\n", "sboms/a.json": b"[]", "entry_points.txt": b""}),
+        "demo-1.0-py3-none-any.whl",
+        lambda files: files.update(
+            {f"{INFO}/variant.json": b"{}\n", f"{INFO}/sboms/a.json": b"[]", f"{INFO}/entry_points.txt": b""}
+        ),
+    ),
+    "drop": (
+        Edit(drop=frozenset({"entry_points.txt"})),
+        "demo-1.0-py3-none-any.whl",
+        lambda files: files.pop(f"{INFO}/entry_points.txt") and None,
+    ),
+    "nothing": (Edit(), "demo-1.0-py3-none-any.whl", lambda _: None),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str) -> None:
+    edit, file_name, change = EDITS[case]
+    source = made(tmp_path, pure="false" if case == "platforms" else "true")
+    expected = contents(source)
+    before = dict(expected)
+    change(expected)
+    done = rewrite_wheel(source, tmp_path / "out", edit)
+    assert done.path == tmp_path / "out" / file_name
+    found = contents(done.path)
+    record = found.pop(f"{INFO}/RECORD")
+    expected.pop(f"{INFO}/RECORD")
+    assert found == expected
+    assert scan_wheel(done.path).faults == ()
+    assert list(contents(done.path))[-1] == f"{INFO}/RECORD"
+    for name, content in before.items():
+        if found.get(name) == content:
+            assert raw(done.path, name) == raw(source, name)
+    if found == {name: content for name, content in before.items() if name in found}:
+        unlisted = len(before) - 1 - len(found)
+        assert len(record.splitlines()) == len(before) - unlisted
+    assert (done.size, done.sha256) == (
+        done.path.stat().st_size,
+        hashlib.sha256(done.path.read_bytes()).hexdigest(),
+    )
+    assert {e.path: (e.digest, e.size) for e in done.record if e.digest} == {
+        name: (digest_of(content), len(content)) for name, content in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("edit", "version"),
+    [
+        (Edit(version="2.0.0-RC1"), "2.0.0rc1"),
+        (Edit(local="rocm7.2.0"), "1.0+rocm7.2.0"),
+        (Edit(version="3", local="Gfx-942"), "3+gfx.942"),
+        (Edit(version="3+cpu", local=""), "3"),
+    ],
+)
+def test_a_version_is_followed_everywhere(tmp_path: Path, edit: Edit, version: str) -> None:
+    done = rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
+    assert done.path.name == f"demo-{version}-py3-none-any.whl"
+    found = contents(done.path)
+    info = f"demo-{version}.dist-info"
+    expected = {
+        name.replace(INFO, info).replace("demo-1.0.data", f"demo-{version}.data"): content
+        for name, content in contents(tmp_path / "demo-1.0-py3-none-any.whl").items()
+    }
+    expected[f"{info}/METADATA"] = METADATA.replace("Version: 1.0\n", f"Version: {version}\n", 1).encode()
+    assert {k: v for k, v in found.items() if "RECORD" not in k} == {
+        k: v for k, v in expected.items() if "RECORD" not in k
+    }
+    scan = scan_wheel(done.path)
+    assert scan.faults == ()
+    assert scan.metadata and str(scan.metadata.version) == version
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    edit = Edit(local="x", put={"variant.json": b"{}" * 50})
+    first = rewrite_wheel(source, tmp_path / "a", edit)
+    os.utime(source, (1, 1))
+    second = rewrite_wheel(source, tmp_path / "b", edit)
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert rewrite_wheel(first.path, tmp_path / "c", Edit()).path.read_bytes() == first.path.read_bytes()
+
+
+def test_what_is_new_has_the_date_of_wheel_and_mode_0644(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    done = rewrite_wheel(source, tmp_path / "out", Edit(put={"variant.json": b"{}"}))
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(done.path) as new:
+        date = old.getinfo(f"{INFO}/WHEEL").date_time
+        assert new.getinfo(f"{INFO}/variant.json").date_time == date
+        assert new.getinfo(f"{INFO}/RECORD").date_time == date
+        assert new.getinfo(f"{INFO}/variant.json").external_attr >> 16 == stat.S_IFREG | 0o644
+        kept = old.getinfo("demo/big.bin"), new.getinfo("demo/big.bin")
+    assert [(i.date_time, i.external_attr, i.CRC) for i in kept[:1]] == [
+        (i.date_time, i.external_attr, i.CRC) for i in kept[1:]
+    ]
+
+
+def test_lines_of_record_that_stay_are_not_written_anew(tmp_path: Path) -> None:
+    rows = [f'"{name}",{digest_of(content)},{len(content)}\r\n' for name, content in FILES.items()]
+    about = {f"{INFO}/METADATA": METADATA.encode()}
+    with zipfile.ZipFile(made(tmp_path)) as archive:
+        about[f"{INFO}/WHEEL"] = archive.read(f"{INFO}/WHEEL")
+    hexed = [
+        f"{name},sha256={hashlib.sha256(text).hexdigest()},{len(text)}\n" for name, text in about.items()
+    ]
+    padded = rows[0].replace(digest_of(FILES["demo/__init__.py"]), digest_of(FILES["demo/__init__.py"]) + "=")
+    record = f"{INFO}/RECORD,,\n" + padded + "".join([*rows[1:], *hexed])
+    source = made(tmp_path, record=record)
+    found = contents(rewrite_wheel(source, tmp_path / "out", Edit(put={"x, y": b"z"})).path)
+    lines = found[f"{INFO}/RECORD"].decode().splitlines(keepends=True)
+    assert lines[0] == f"demo/__init__.py,{digest_of(FILES['demo/__init__.py'])},6\n"
+    assert lines[1 : len(rows)] == rows[1:]
+    assert lines[len(rows) :] == [
+        *(f"{name},{digest_of(text)},{len(text)}\n" for name, text in about.items()),
+        f'"{INFO}/x, y",{digest_of(b"z")},1\n',
+        f"{INFO}/RECORD,,\n",
+    ]
+
+
+def test_signatures_of_another_record_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signed = {**FILES, f"{INFO}/RECORD.jws": b"{}", f"{INFO}/RECORD.p7s": b"x"}
+    (tmp_path / "a").mkdir()
+    source = wheel(tmp_path / "a", signed, metadata=METADATA)
+    with zipfile.ZipFile(source) as archive:
+        record = archive.read(f"{INFO}/RECORD").decode()
+    exempt = [line for line in record.splitlines(keepends=True) if "RECORD." not in line]
+    source = wheel(tmp_path / "a", signed, metadata=METADATA, record="".join(exempt))
+    kept = rewrite_wheel(source, tmp_path / "kept", Edit(label="x"))
+    assert f"{INFO}/RECORD.jws" in contents(kept.path)
+    assert kept.dropped == ()
+    done = rewrite_wheel(source, tmp_path / "done", Edit(put={"variant.json": b"{}"}))
+    assert not {f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s"} & contents(done.path).keys()
+    assert done.dropped == (f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s")
+    assert "left out demo-1.0.dist-info/RECORD.jws" in capsys.readouterr().err
+    assert scan_wheel(done.path).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (Edit(version="one"), "the new version is none"),
+        (Edit(local="a b"), "the new version is none"),
+        (Edit(build="x"), "'x' is not a build tag"),
+        (Edit(platforms=("linux-x86",)), "'linux-x86' is not a platform tag"),
+        (Edit(platforms=()), "at least one platform tag"),
+        (Edit(label="ROCm"), "'ROCm' is not a variant label"),
+        (Edit(label="a-b"), "not the name of a wheel"),
+        (Edit(requirements=lambda _: ["torch =="]), "'torch ==' is not a requirement"),
+        (Edit(requirements=lambda _: ["torch\nName: x"]), "is not a requirement"),
+        (Edit(put={"../x": b""}), "'../x' is not the name of a file in a dist-info folder"),
+        (Edit(put={"RECORD": b""}), "RECORD is written by the edit"),
+        (Edit(put={"METADATA": b""}), "METADATA is written by the edit"),
+        (Edit(drop=frozenset({"gone"})), f"has no {INFO}/gone to leave out"),
+        (
+            Edit(put={"licenses/LICENSE": b""}, drop=frozenset({"licenses/LICENSE"})),
+            "is to be put and to be left",
+        ),
+        (Edit(put={"licenses": b""}), "licenses is a folder of the wheel"),
+        (Edit(put={"entry_points.txt/x": b""}), "entry_points.txt is a file of the wheel"),
+    ],
+)
+def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: Edit, message: str) -> None:
+    with pytest.raises(RocmWheelsError) as caught:
+        rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
+    assert message in explain(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
+    source, out = made(tmp_path), tmp_path / "out"
+    first = rewrite_wheel(source, out, Edit(label="x"))
+    stamp = first.path.stat().st_ino
+    assert rewrite_wheel(source, out, Edit(label="x")).path.stat().st_ino == stamp
+    with pytest.raises(DataError, match="exists with other bytes"):
+        rewrite_wheel(source, out, Edit(label="x", put={"variant.json": b"{}"}))
+    assert first.path.stat().st_ino == stamp
+    again = rewrite_wheel(source, out, Edit(label="x", put={"variant.json": b"{}"}), replace=True)
+    assert f"{INFO}/variant.json" in contents(again.path)
+    assert [p.name for p in out.iterdir()] == [first.path.name]
+    in_place = rewrite_wheel(source, tmp_path, Edit(put={"variant.json": b"{}"}), replace=True)
+    assert in_place.path == source
+    assert scan_wheel(source).faults == ()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("copy_file_range", "sendfile", "write"):
+        monkeypatch.setattr(copying.os, name, full, raising=False)
+    with pytest.raises(OSError, match="No space left") as caught:
+        rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(label="x"))
+    assert str(caught.value.filename).endswith("-x.whl")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+@pytest.mark.parametrize("refused", [("copy_file_range",), ("copy_file_range", "sendfile")])
+def test_what_one_way_of_copying_cannot_another_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, refused: tuple[str, ...]
+) -> None:
+    def cannot(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    for name in refused:
+        monkeypatch.setattr(copying.os, name, cannot, raising=False)
+    done = rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(label="x"))
+    assert contents(done.path) == contents(made(tmp_path))
+
+
+def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = copying.Copier._read_and_write, []
+
+    def short(self: copying.Copier, begin: int, size: int) -> int:
+        calls.append(begin)
+        return whole(self, begin, min(size, 7))
+
+    monkeypatch.setattr(copying.Copier, "_copy_file_range", short)
+    done = rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(put={"a": b""}))
+    assert scan_wheel(done.path).faults == ()
+    assert len(calls) > 20
+
+
+def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges: list[tuple[int, int]] = []
+    copy = copying.Copier.copy
+
+    def seen(self: copying.Copier, begin: int, end: int) -> None:
+        ranges.append((begin, end))
+        copy(self, begin, end)
+
+    monkeypatch.setattr(copying.Copier, "copy", seen)
+    (tmp_path / "many").mkdir()
+    files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
+    rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", Edit(put={"variant.json": b"{}"}))
+    assert len(ranges) == 1
+
+
+def test_a_wheel_that_is_written_to_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = made(tmp_path)
+    plan = rewrite.plan_edit
+
+    def meddle(*given: object, **named: object) -> object:
+        with open(source, "ab") as file:
+            file.write(b"x")
+        return plan(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rewrite, "plan_edit", meddle)
+    with pytest.raises(DataError, match="changed while it was read"):
+        rewrite_wheel(source, tmp_path / "out", Edit(label="x"))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_links_modes_and_folders_stay(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    with zipfile.ZipFile(source) as archive:
+        members = {i.filename: archive.read(i) for i in archive.infolist()}
+    target = "libdemo.so.1"
+    link = "demo/libdemo.so"
+    record = members[f"{INFO}/RECORD"].decode() + f"{link},{digest_of(target.encode())},{len(target)}\n"
+    members[f"{INFO}/RECORD"] = record.encode()
+    with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.mkdir("demo") if hasattr(archive, "mkdir") else archive.writestr("demo/", b"")
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name, (2021, 5, 6, 7, 8, 10))
+            info.external_attr = (stat.S_IFREG | (0o755 if name.endswith("run") else 0o600)) << 16
+            archive.writestr(info, content)
+        info = zipfile.ZipInfo(link)
+        info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, target)
+    done = rewrite_wheel(source, tmp_path / "out", Edit(version="2"))
+    with zipfile.ZipFile(done.path) as archive:
+        modes = {i.filename: i.external_attr >> 16 for i in archive.infolist()}
+        assert stat.S_ISLNK(modes[link])
+        assert archive.read(link) == target.encode()
+        assert "demo/" in modes
+    assert modes["demo-2.data/scripts/run"] == stat.S_IFREG | 0o755
+    assert modes["demo/__init__.py"] == stat.S_IFREG | 0o600
+    assert scan_wheel(done.path).faults == ()
+
+
+def test_reading_dist_info_inflates_nothing_else(tmp_path: Path) -> None:
+    source = made(tmp_path)
+    data = bytearray(source.read_bytes())
+    with zipfile.ZipFile(source) as archive:
+        at = archive.getinfo("demo/big.bin").header_offset + 30 + len("demo/big.bin")
+    data[at + 5] ^= 0xFF
+    source.write_bytes(data)
+    found = read_dist_info_files(source)
+    assert found["METADATA"] == METADATA.encode()
+    assert found["licenses/LICENSE"] == b"MIT"
+    assert sorted(found) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
+
+
+def test_an_edit_of_a_usage_error_names_no_wheel_as_damaged(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        rewrite_wheel(made(tmp_path), tmp_path, Edit(build="x"))
