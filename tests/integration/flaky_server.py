@@ -17,7 +17,8 @@ class Server:
 
     Ways: ``busy`` (503), ``cut`` (half of the answer, then the connection is closed), ``stall``
     (half of the answer, then silence), ``forbidden`` (403). Only requests for a path that contains
-    ``where`` fail. ``packs`` lists the repositories that objects were sent from.
+    ``where`` fail. ``packs`` lists the repositories that objects were sent from; each such answer takes
+    ``delay`` seconds, and ``most`` of them were under way at a time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,6 +30,7 @@ class Server:
         self.settings: dict[str, str] = {}
         self.first_protocol = False
         self.delay = 0.0
+        self.now = self.most = 0
         self.lock = threading.Lock()
         self.over = threading.Event()
         server = self
@@ -87,7 +89,12 @@ class Server:
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
         if self.delay and b"command=fetch" in body:
+            with self.lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
             time.sleep(self.delay)
+            with self.lock:
+                self.now -= 1
         handler.send_response(int(fields.pop("Status", "200").split()[0]))
         for key, value in fields.items():
             handler.send_header(key, value)

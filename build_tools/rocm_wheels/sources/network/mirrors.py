@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import FETCH_SECONDS, Git
 from rocm_wheels.sources.network.fetch import Wanted, fetch, under_way
@@ -98,6 +99,9 @@ def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> 
     assert transport.mirrors is not None
     mirror = mirror_of(wanted.origin, transport.mirrors, git.env, git.settings)
     if _is_ready(mirror) and holds(mirror, commit):
+        log.note(
+            f"{commit[:12]}{f' ({wanted.name})' if wanted.name else ''} is in the mirror {mirror.folder}"
+        )
         return mirror, commit
     tip = "wait for it to end, then run this again"
     what = f"fetching {wanted.words}"

@@ -7,7 +7,7 @@ leaves the tree as it was, with what has come kept for the next run.
 
 from __future__ import annotations
 
-import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,11 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.fetch import Wanted
 from rocm_wheels.sources.network.gitmodules import FILE_NAME, Submodule, parse, resolve_url
 from rocm_wheels.sources.network.mirrors import obtain
+from rocm_wheels.sources.network.remote import is_server
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.state import OWN_FOLDER
 from rocm_wheels.sources.trees import GITLINK, entries, is_whole, repositories
 
-# What git lets anybody's .gitmodules name (protocol.allow): everything else only where the user allows it.
-_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
 _NO = {"false", "no", "off", "0"}
 
 
@@ -64,9 +63,7 @@ class Prefetch:
 
     def __init__(self, root: Here, *, depth: int | None, ignore_case: bool, transport: Transport) -> None:
         self.root, self.depth, self.ignore_case, self.transport = root, depth, ignore_case, transport
-        self.there = {
-            part.path: _repository_at(part.git.directory) for part in repositories(root.git) if part.path
-        }
+        self.there = {part.path: part.place for part in repositories(root.git) if part.path}
 
     def run(self) -> None:
         """Have every submodule's commit, recursively. Raises SourceError; no file is touched."""
@@ -127,7 +124,7 @@ class Prefetch:
         # its own working tree may not be there yet, or be gone: git would refuse to start
         git = root.using(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
         if not is_whole(git, link.commit):
-            trusted = bool(_SERVER.match(link.url))
+            trusted = is_server(link.url)
             wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
             depth = self._depth(git, folder, link.module)
             obtain(git, wanted, link.commit, depth=depth, transport=self.transport)
@@ -170,8 +167,13 @@ class Prefetch:
 
 
 def _discard(folder: Path) -> None:
-    import shutil
-
+    """Remove the beginning of a repository; never a folder that others' repositories are in."""
+    names = {entry.name for entry in folder.iterdir()}
+    if names and not names & {"objects", "refs", "config", "config.lock"}:
+        raise SourceError(
+            f"{folder} is to be a submodule's repository, and others are in it already: {sorted(names)[0]}",
+            tip="check out into another folder with --checkout-dir",
+        )
     shutil.rmtree(folder)
 
 
@@ -199,15 +201,6 @@ def _refuse_nested(names: list[str], here: Here) -> None:
                     f"{here.words} has submodules named {name[:number]!r} and {name!r}: "
                     "the repository of one would lie inside the other's"
                 )
-
-
-def _repository_at(directory: Path) -> Path:
-    """Return the repository of a populated working tree."""
-    pointer = directory / ".git"
-    if pointer.is_dir():
-        return pointer
-    text = pointer.read_text(encoding="utf-8", errors="surrogateescape")
-    return (directory / text.removeprefix("gitdir:").strip()).resolve()
 
 
 def _shown(path: str) -> str:

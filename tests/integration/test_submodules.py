@@ -1,0 +1,269 @@
+"""Submodules as people have them: odd names, moved, gone, left out, redirected, of nowhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from flaky_server import Server, serving
+from network_trees import Tree
+from source_trees import Upstream, content, isolated_environment, make_upstream
+
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.network.transport import Transport
+
+ODD = 'third "pärty"\nwith a line'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+@pytest.fixture
+def upstream(made: Upstream, tmp_path: Path) -> Upstream:
+    """One that a test may change."""
+    shutil.copytree(made.folder, tmp_path / "repositories", symlinks=True)
+    return Upstream(tmp_path / "repositories", isolated_environment(tmp_path / "home"))
+
+
+@pytest.fixture
+def server(upstream: Upstream) -> Iterator[Server]:
+    with serving(upstream.folder) as server:
+        yield server
+
+
+@pytest.fixture
+def tree(upstream: Upstream, server: Server, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", f"{server.url}/root", Transport(retries=0, timeout=20))
+
+
+def commit(
+    upstream: Upstream, change: Callable[[Path], None], branch: str = "next", base: str = "main"
+) -> str:
+    """Commit a change of the root on a branch of its own."""
+    upstream.git("root", "checkout", "-q", "-B", branch, base)
+    upstream.git("root", "submodule", "--quiet", "update")
+    change(upstream.root)
+    made = upstream.commit("root", branch)
+    upstream.git("root", "checkout", "-q", "-f", "main")
+    upstream.git("root", "clean", "-ffdxq")
+    return made
+
+
+def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: Server) -> None:
+    for number in range(4):
+        upstream.git("root", "submodule", "--quiet", "add", "../inner", f"many/{number}")
+    upstream.commit("root", "many")
+    server.delay = 0.4
+    tree.transport = Transport(retries=0, jobs=3)
+    tree.checkout()
+    assert server.most == 3
+    assert len(server.packs) == 7
+    assert tree.is_sound()
+
+
+def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: Server) -> None:
+    upstream.git("root", "submodule", "--quiet", "add", "--name", "plain", "../middle", "odd")
+    quoted = '"third \\"pärty\\"\\nwith a line"'
+
+    def change(root: Path) -> None:
+        modules = root / ".gitmodules"
+        modules.write_text(modules.read_text().replace("path = odd", f"path = {quoted}"))
+        upstream.git("root", "update-index", "--force-remove", "odd")
+        link = upstream.git("middle", "rev-parse", "main")
+        upstream.git("root", "update-index", "--add", "--cacheinfo", f"160000,{link},{ODD}")
+        shutil.rmtree(root / "odd")
+        (root / ODD).mkdir()
+
+    commit(upstream, change)
+    server.fail("forbidden", where="/middle")
+    with pytest.raises(SourceError):
+        tree.checkout("next")
+    tree.checkout("next")
+    assert (tree.directory / ODD / "deep dir/deep.cu").read_text() == "cuda deeper\n"
+    assert tree.is_sound()
+    tree.checkout("main")
+    assert not (tree.directory / ODD).exists()
+
+
+def test_moved_vanished_and_back(tree: Tree, upstream: Upstream, server: Server) -> None:
+    commit(upstream, lambda root: upstream.git("root", "mv", "third_party/middle", "elsewhere") and None)
+    commit(
+        upstream, lambda root: upstream.git("root", "rm", "-q", "-f", "third_party/middle") and None, "gone"
+    )
+    tree.checkout("main")
+    here = content(tree.directory)
+    server.packs.clear()
+    tree.checkout("next")
+    assert (tree.directory / "elsewhere/deep dir/deep.cu").read_text() == "cuda deep\n"
+    assert not (tree.directory / "third_party").exists()
+    tree.checkout("gone")
+    assert not (tree.directory / "elsewhere").exists()
+    tree.checkout("main")
+    assert content(tree.directory) == here
+    assert set(server.packs) == {"root"}
+    assert tree.is_sound()
+
+
+def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
+    def change(root: Path) -> None:
+        upstream.git("root", "config", "-f", ".gitmodules", "submodule.third_party/middle.update", "none")
+        upstream.git("root", "config", "-f", ".gitmodules", "submodule.nowhere.path", "nowhere")
+        upstream.git("root", "config", "-f", ".gitmodules", "submodule.nowhere.url", "../nowhere")
+
+    commit(upstream, change)
+    tree.checkout("next")
+    assert not any((tree.directory / "third_party/middle").iterdir())
+    tree.git("config", "submodule.third_party/middle.update", "checkout")  # its user wants it
+    tree.checkout("feature")
+    tree.checkout("next")
+    assert (tree.directory / "third_party/middle/deep dir/deep.cu").read_text() == "cuda deep\n"
+    assert not (tree.directory / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"]
+)
+def test_gitmodules_without_submodules(tree: Tree, upstream: Upstream, text: str) -> None:
+    def change(root: Path) -> None:
+        upstream.git("root", "rm", "-q", "-f", "--cached", "third_party/middle")
+        shutil.rmtree(root / "third_party")
+        (root / ".gitmodules").write_text(text)
+
+    commit(upstream, change)
+    tree.checkout("next")
+    assert (tree.directory / ".gitmodules").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"url": None},
+            r"third_party/middle is a submodule in \w{12} of .*tree, and \.gitmodules has no URL",
+        ),
+        ({"file": None}, r"third_party/middle is a submodule in .* has no URL for it"),
+        ({"url": "--upload-pack=touch me"}, "is not a repository"),
+        ({"url": "../../../../../../up"}, "goes further up than"),
+        ({"url": "http://u:s3cret@127.0.0.1:9/x"}, r"http://\*\*\*@127\.0\.0\.1:9/x"),
+        ({"url": "ext::touch me"}, "transport 'ext' not allowed"),
+        ({"url": "file:///etc"}, "transport 'file' not allowed"),
+        ({"url": "/etc"}, "transport 'file' not allowed"),
+        ({"url": "../nowhere"}, r"fetching \w{12} of .*/nowhere \(third_party/middle\)"),
+        ({"name": "../../hooks"}, "does not stay in the tree"),
+        ({"link": "1234" * 10}, r"fetching 123412341234 of .*/middle \(third_party/middle\)"),
+    ],
+)
+def test_wrong_submodules_change_nothing(
+    tree: Tree, upstream: Upstream, change: dict[str, str | None], message: str
+) -> None:
+    def wrong(root: Path) -> None:
+        text = (root / ".gitmodules").read_text()
+        if "url" in change:
+            text = re.sub(r"\turl = .*\n", f"\turl = {change['url']}\n" if change["url"] else "", text)
+        if "name" in change:
+            text = text.replace('"third_party/middle"', f'"{change["name"]}"')
+        (root / ".gitmodules").write_text(text)
+        if "file" in change:
+            (root / ".gitmodules").unlink()
+        if "link" in change:
+            entry = f"160000,{change['link']},third_party/middle"
+            upstream.git("root", "update-index", "--cacheinfo", entry)
+            upstream.git("root", "commit", "-q", "-m", "wrong")
+
+    tree.checkout("main")
+    before = content(tree.directory)
+    commit(upstream, wrong, base="feature")
+    if "link" in change:
+        upstream.git("root", "update-ref", "refs/heads/next", "next^")  # `add -A` put the right one back
+    with pytest.raises(SourceError, match=message) as refused:
+        tree.checkout("next")
+    assert "s3cret" not in str(refused.value)
+    assert content(tree.directory) == before
+    assert not list(tree.directory.parent.rglob("me"))
+    assert tree.is_sound()
+    tree.checkout("next", submodules=False)
+    assert not any((tree.directory / "third_party/middle").iterdir())
+
+
+def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream) -> None:
+    upstream.git("root", "submodule", "--quiet", "add", "../inner", "x")
+    modules = upstream.root / ".gitmodules"
+    modules.write_text(modules.read_text().replace('"x"', '"third_party/middle/hooks"'))
+    upstream.commit("root", "nested")
+    with pytest.raises(SourceError, match="the repository of one would lie inside the other's"):
+        tree.checkout()
+
+
+def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstream) -> None:
+    def change(root: Path) -> None:
+        modules = root / ".gitmodules"
+        modules.write_text(modules.read_text().replace('"third_party/middle"', '"third_party"'))
+
+    commit(upstream, change)
+    tree.checkout()
+    upstream.git("root", "rm", "-q", "-f", "third_party/middle")
+    upstream.git("root", "submodule", "--quiet", "add", "../inner", "inner")
+    modules = upstream.root / ".gitmodules"
+    modules.write_text(modules.read_text().replace('"inner"', '"third_party"'))
+    upstream.commit("root", "another")
+    with pytest.raises(SourceError, match="others are in it already: middle"):
+        tree.checkout()
+    assert (tree.directory / ".git/modules/third_party/middle/HEAD").is_file()
+    assert tree.is_sound()
+
+
+def test_a_redirected_submodule(tree: Tree, upstream: Upstream, server: Server, tmp_path: Path) -> None:
+    upstream.git("", "clone", "-q", "--bare", "middle", str(tmp_path / "near/middle.git"))
+    near = (tmp_path / "near/middle.git").as_uri()
+    (tmp_path / "home/.gitconfig").write_text(f'[url "{near}"]\n\tinsteadOf = {server.url}/middle\n')
+    tree.checkout()
+    assert sorted(server.packs) == ["inner", "root"]
+    url = tree.git("config", "remote.origin.url", where="third_party/middle")
+    assert url == f"{server.url}/middle"
+    assert tree.is_sound()
+
+
+def test_a_submodule_of_an_older_git(tree: Tree, upstream: Upstream) -> None:
+    tree.checkout()
+    module = tree.directory / "third_party/middle"
+    place = tree.directory / ".git/modules/third_party/middle"
+    tree.git("config", "--unset", "core.worktree", where="third_party/middle")
+    (module / ".git").unlink()
+    place.rename(module / ".git")
+    nested = module / "deep dir/.git"
+    nested.write_text("gitdir: ../.git/modules/deep dir\n")
+    settings = str(module / ".git/modules/deep dir/config")
+    tree.git("config", "--file", settings, "core.worktree", "../../../deep dir")
+    tree.checkout("feature")
+    assert not place.exists()
+    assert (module / ".git").is_dir()
+    assert (module / "deep dir/deep.cu").read_text() == "cuda deeper\n"
+    assert tree.is_sound()
+
+
+def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: Server) -> None:
+    upstream.git("", "clone", "-q", "--recurse-submodules", tree.origin, str(tree.directory))
+    server.packs.clear()
+    tree.checkout("feature")
+    assert server.packs == []  # all of it came with the clone
+    assert tree.is_sound()
+    assert tree.git("rev-parse", "HEAD") == upstream.git("root", "rev-parse", "feature")
+
+
+def test_shallow_as_gitmodules_recommends(tree: Tree, upstream: Upstream) -> None:
+    key = "submodule.third_party/middle.shallow"
+    commit(upstream, lambda root: upstream.git("root", "config", "-f", ".gitmodules", key, "true") and None)
+    upstream.git("root", "checkout", "-q", "feature")
+    upstream.git("root", "config", "-f", ".gitmodules", key, "true")
+    upstream.commit("root", "shallow")
+    tree.checkout("feature")
+    assert tree.git("rev-list", "--count", "HEAD", where="third_party/middle") == "1"
+    assert tree.git("rev-list", "--count", "HEAD") == "3"
+    tree.checkout("next")
+    assert tree.is_sound()
