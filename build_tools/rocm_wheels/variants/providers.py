@@ -1,0 +1,107 @@
+"""Who reports what a machine supports: the providers that a stamp can name (PEP 850), and when each may be.
+
+The one that everybody can have is AMD's rocm-bootstrap: it is on PyPI and theirs. A name that nobody
+has registered is never written by default: whoever registers it runs code on every user's machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.variants.document import Provider
+from rocm_wheels.variants.labels import ARCH, VERSION
+
+PROVIDERS = ("rocm-bootstrap", "own", "static")
+ROCM_PROPERTIES = ("bundled", "host")
+OWN_NAME = "rocm-variant-provider"
+ROCM_BOOTSTRAP = Provider(
+    requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
+)
+OWN = Provider(requires=(f"{OWN_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
+DEAD = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
+
+
+@dataclass(frozen=True)
+class ProviderChoice:
+    """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
+
+    ``static_targets`` and ``rocm_versions`` are best first, for the whole release.
+    """
+
+    provider: str = "rocm-bootstrap"
+    rocm_property: str = "bundled"
+    owns_the_name: bool = False
+    static_targets: tuple[str, ...] = ()
+    rocm_versions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rocm_property == "host" and self.provider != "own":
+            raise UsageError(
+                f"--rocm-property host: {self.provider} does not report the ROCm version of a machine",
+                tip="--provider own does; a wheel that brings its ROCm wants --rocm-property bundled",
+            )
+        if self.provider == "own" and not self.owns_the_name:
+            raise UsageError(
+                f"--provider own names {OWN_NAME}, which users' installers will download and run",
+                tip="publish build_tools/rocm_variant_provider to your index, see to it that nobody else can "
+                f"register {OWN_NAME} where your users look, then say --i-own-the-name",
+            )
+        if self.provider != "static" and self.static_targets:
+            raise UsageError("--static-targets goes with --provider static only")
+
+    @property
+    def reports_generics(self) -> bool:
+        """Whether ``gfx11_generic`` is a value that this provider knows."""
+        return self.provider != "rocm-bootstrap"
+
+    def amd(self, targets: Iterable[str]) -> Provider:
+        """Return the provider of namespace ``amd``; ``targets`` are those of the wheels of this call."""
+        if self.provider == "static":
+            listed = self.static_targets or tuple(dict.fromkeys(targets))
+            if not listed:
+                raise UsageError(
+                    "--provider static lists the targets of the release, and none is known here",
+                    tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
+                )
+            return Provider(static_properties={ARCH: listed})
+        return OWN if self.provider == "own" else ROCM_BOOTSTRAP
+
+    def rocm(self, versions: Iterable[str]) -> Provider:
+        """Return the provider of namespace ``rocm``: the versions of the release, newest first."""
+        return Provider(static_properties={VERSION: newest_first((*self.rocm_versions, *versions))})
+
+
+def newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+    """Return versions (``7.2``) once each, newest first."""
+    return tuple(sorted(set(versions), key=Version, reverse=True))
+
+
+def minor_version(text: str, *, what: str) -> str:
+    """Return major.minor of a version; UsageError (``what`` names the input) when it has none."""
+    try:
+        release = Version(text).release
+    except InvalidVersion:
+        release = ()
+    if len(release) < 2:
+        raise UsageError(f"{what}: {text!r} is not a version like 7.2")
+    return f"{release[0]}.{release[1]}"
+
+
+def parse_versions(text: str, *, what: str) -> tuple[str, ...]:
+    """Read a list of ROCm versions, newest first; UsageError when one is wrong or there is none."""
+    found = [minor_version(word, what=what) for word in re.split(r"[,;\s]+", text) if word]
+    if not found:
+        raise UsageError(f"{what} names no version", tip=f"for example: {what} 7.2,7.1")
+    return newest_first(found)
+
+
+def is_dead(requirements: Sequence[str]) -> bool:
+    """Tell whether a provider's requirements name a project that nobody owns."""
+    return any(canonicalize_name(Requirement(one).name) in DEAD for one in requirements)

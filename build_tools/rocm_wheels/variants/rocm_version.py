@@ -1,0 +1,86 @@
+"""The ROCm version that a wheel was made with, as its own metadata states it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.variants.providers import minor_version
+
+_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
+
+
+def release_local(local: str | None) -> str:
+    """Return a local version without what tells builds apart: ``git1a2b.rocm7.2.0`` → ``git1a2b``.
+
+    Variants are wheels of one version; with ``+rocm7.2`` or ``+cpu`` each would be a version of its own, and
+    an installer chooses the version before it looks at variants.
+    """
+    return _LOCAL.sub("", local or "")
+
+
+def is_rocm_package(name: str) -> bool:
+    """Tell whether a distribution is one of the ROCm packages themselves."""
+    return canonicalize_name(name) == "rocm" or canonicalize_name(name).startswith("rocm-sdk")
+
+
+def stated_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
+    """Return major.minor of ROCm by the place that states it: the local version, exact requirements."""
+    found = {}
+    match = _LOCAL.search(local or "")
+    if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
+        found[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue  # a variant marker: restamp is there for those
+        for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
+            if specifier.operator == "==" and "*" not in specifier.version:
+                found[f"its requirement {text}"] = minor_version(specifier.version, what=text)
+    return found
+
+
+def rocm_version_of(wheel: str, local: str | None, requirements: Sequence[str], asked: str | None) -> str:
+    """Return the ROCm version (major.minor) of a wheel; ``asked`` is ``--rocm-version``.
+
+    DataError when nothing states one, or when two places differ.
+    """
+    stated = stated_rocm_versions(local, requirements)
+    if asked is not None:
+        stated = {f"--rocm-version {asked}": minor_version(asked, what="--rocm-version"), **stated}
+    if not stated:
+        raise DataError(
+            f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
+            tip="name it: --rocm-version 7.2",
+        )
+    if len(set(stated.values())) > 1:
+        said = "; ".join(f"{place} says {version}" for place, version in stated.items())
+        raise DataError(f"{wheel}: its ROCm version is not one: {said}")
+    return next(iter(stated.values()))
+
+
+def without_release_local(requirements: Sequence[str]) -> list[str]:
+    """Return requirements with pins like ``torch==2.9.0+rocm7.2`` without the part that variants replace.
+
+    The pins of the ROCm packages stay as they are: those are no variants.
+    """
+    return [_unpinned(text) for text in requirements]
+
+
+def _unpinned(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return text  # the writer of wheels refuses it, and says where it stands
+    if is_rocm_package(requirement.name):
+        return text
+    for specifier in requirement.specifier:
+        public, plus, local = specifier.version.partition("+")
+        if plus and (left := release_local(local.replace("-", ".").replace("_", ".").lower())) != local:
+            text = text.replace(specifier.version, f"{public}+{left}" if left else public)
+    return text

@@ -1,0 +1,252 @@
+"""What a stamp may say of a wheel's device code, which ROCm it states, and the labels that follow."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from binary_writer import HOST, bundle, elf, hip, kpack_reference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
+from rocm_wheels.model.gfx import gfx_families, gfx_targets
+from rocm_wheels.variants.document import Properties, properties_of
+from rocm_wheels.variants.labels import check_label, label_of
+from rocm_wheels.variants.providers import OWN, ROCM_BOOTSTRAP, ProviderChoice, parse_versions
+from rocm_wheels.variants.reading import LABEL
+from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
+from rocm_wheels.variants.targets import GENERICS, HeldTargets, choose_targets, held_of, parse_values
+from rocm_wheels.wheels.device_code.objects import DeviceCode, named_archives, read_bytes
+
+
+def held(*targets: str) -> HeldTargets:
+    """What a wheel with a library for these targets holds."""
+    library = elf({".hip_fatbin": bundle(HOST, *(hip(one) for one in targets))})
+    return held_of(DeviceCode({"a.so": read_bytes(library, "a.so")}, {}))
+
+
+MI = held("gfx90a", "gfx942:sramecc+:xnack-", "gfx1100")
+
+
+def test_values_are_the_processors_in_the_order_of_their_numbers() -> None:
+    assert MI.targets == ("gfx90a", "gfx942", "gfx1100")
+    assert choose_targets("x.whl", MI) == ("gfx90a", "gfx942", "gfx1100")
+    both = held("gfx90a:xnack+", "gfx90a:xnack-")
+    assert (both.targets, both.special) == (("gfx90a",), ())
+
+
+def test_a_generic_target_is_a_value_where_the_provider_knows_it_and_what_it_covers_elsewhere() -> None:
+    generic = held("gfx9-4-generic")
+    assert choose_targets("x.whl", generic, generics=True) == ("gfx9_4_generic",)
+    assert choose_targets("x.whl", generic, generics=False) == ("gfx942", "gfx950")
+    assert choose_targets("x.whl", generic, "gfx942", allow_hide=True) == ("gfx942",)
+    assert choose_targets("x.whl", generic, "gfx942 gfx950") == ("gfx942", "gfx950")
+    assert parse_values("gfx9-4-generic,gfx11_generic gfx1201", what="x") == (
+        *("gfx9_4_generic", "gfx11_generic", "gfx1201"),
+    )
+
+
+WRONG_TARGETS = [
+    (
+        MI,
+        "gfx90a",
+        "x.whl: --targets leaves out gfx942, gfx1100, and the wheel holds gfx90a, gfx942, gfx1100",
+    ),
+    (MI, "gfx90a gfx942 gfx1100 gfx1201", "x.whl: --targets claims gfx1201, and the wheel holds gfx90a"),
+    (MI, "none", "leaves out gfx90a, gfx942, gfx1100"),
+    (MI, "gfx9999", "--targets: gfx9999 is no GPU target or family"),
+    (MI, ", ", "--targets names no GPU target"),
+    (held("gfx9-4-generic"), "gfx942", "--targets leaves out gfx950, and the wheel holds gfx9-4-generic"),
+    (held("gfx942"), "gfx9-4-generic", "--targets claims gfx950, and the wheel holds gfx942"),
+    (held("gfx90a:xnack+"), "from-wheel", "x.whl holds gfx90a:xnack+ and no plain code for it"),
+    (held("gfx90a:sramecc-"), "gfx90a", "x.whl holds gfx90a:sramecc- and no plain code for it"),
+    (HeldTargets(), "from-wheel", "x.whl holds no device code, so it does not tell its targets"),
+    (HeldTargets(), "gfx942", "--targets claims gfx942, and the wheel holds no device code"),
+    (HeldTargets(portable=True), "from-wheel", "x.whl holds only SPIR-V, so it does not tell its targets"),
+    (HeldTargets(outside=("a.kpack",)), "from-wheel", "x.whl: its device code is in a.kpack, outside of it"),
+]
+
+
+@pytest.mark.parametrize(("wheel", "wanted", "message"), WRONG_TARGETS)
+def test_a_stamp_that_claims_or_hides_is_refused(wheel: HeldTargets, wanted: str, message: str) -> None:
+    with pytest.raises(RocmWheelsError) as failure:
+        choose_targets("x.whl", wheel, wanted)
+    assert message in str(failure.value)
+    assert "tip: " in explain(failure.value)
+
+
+def test_what_is_asked_for_by_flag_is_stamped() -> None:
+    assert choose_targets("x.whl", MI, "gfx942", allow_hide=True) == ("gfx942",)
+    assert choose_targets("x.whl", HeldTargets(), "gfx94X-dcgpu", allow_claim=True) == ("gfx942",)
+    assert choose_targets("x.whl", held("gfx90a:xnack+"), allow_claim=True) == ("gfx90a",)
+    assert choose_targets("x.whl", HeldTargets(), "none") == ()
+    assert choose_targets("x.whl", HeldTargets(portable=True), "gfx942") == ("gfx942",)
+
+
+def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
+    library = elf({".text": b"x", ".rocm_kpack_ref": kpack_reference("../.kpack/demo_@GFXARCH@.kpack")})
+    away = {"lib/a.so": named_archives(library, "a.so")}
+    code = read_bytes(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
+    assert held_of(DeviceCode({}, away)).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
+    inside = held_of(DeviceCode({".kpack/demo_gfx942.kpack": code}, away))
+    assert (inside.targets, inside.outside) == (("gfx942",), ())
+
+
+# --- the ROCm version ---
+
+
+@pytest.mark.parametrize(
+    ("local", "requirements", "asked", "version"),
+    [
+        ("rocm7.2.0", [], None, "7.2"),
+        ("git1a2b3c4d.rocm7.10.0a20251101", ["rocm[libraries]==7.10.0a20251101"], None, "7.10"),
+        ("devrocm7.2.0.dev0.abc", [], "7.2", "7.2"),
+        (None, ["rocm[libraries]==7.2.0; platform_system == 'Linux'", "numpy==1.0"], None, "7.2"),
+        ("cpu", [], "10.1.3", "10.1"),
+    ],
+)
+def test_the_rocm_version_is_what_the_wheel_states(
+    local: str | None, requirements: list[str], asked: str | None, version: str
+) -> None:
+    assert rocm_version_of("x.whl", local, requirements, asked) == version
+
+
+@pytest.mark.parametrize(
+    ("local", "requirements", "asked", "message"),
+    [
+        (None, ["rocm>=7"], None, "x.whl does not say which ROCm it was made with"),
+        ("rocm7", [], None, "x.whl does not say which ROCm"),
+        ("rocm7.2", [], "7.1", "--rocm-version 7.1 says 7.1; its version +rocm7.2 says 7.2"),
+        (
+            "rocm7.2",
+            ["rocm==7.1.0"],
+            None,
+            "its version +rocm7.2 says 7.2; its requirement rocm==7.1.0 says 7.1",
+        ),
+        (None, [], "seven", "--rocm-version: 'seven' is not a version like 7.2"),
+        (None, [], "7", "--rocm-version: '7' is not a version like 7.2"),
+    ],
+)
+def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(
+    local: str | None, requirements: list[str], asked: str | None, message: str
+) -> None:
+    with pytest.raises((DataError, UsageError)) as failure:
+        rocm_version_of("x.whl", local, requirements, asked)
+    assert message in str(failure.value)
+
+
+def test_variants_of_a_release_have_one_version() -> None:
+    assert [release_local(one) for one in (None, "rocm7.2.0", "cpu", "git1a2b.rocm7.2", "cxx11.abi")] == [
+        *("", "", "", "git1a2b", "cxx11.abi"),
+    ]
+    assert without_release_local(
+        [
+            "torch==2.9.0+rocm7.2.0",
+            "triton == 3.5.0+git1a2b.rocm7.2 ; python_version<'4'",
+            "rocm==7.2.0+abc",
+            "x>1",
+        ]
+    ) == ["torch==2.9.0", "triton == 3.5.0+git1a2b ; python_version<'4'", "rocm==7.2.0+abc", "x>1"]
+
+
+# --- labels ---
+
+
+def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
+    return properties_of(
+        [
+            ("amd", "gfx_arch", targets.split()),
+            ("rocm", "version", rocm.split()),
+            ("amd", "rocm_version", host.split()),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        (properties("gfx942"), "rocm7.2_gfx942"),
+        (properties(""), "rocm7.2"),
+        (properties("", rocm=""), "null"),
+        (properties("gfx942", rocm="", host="7.2"), "hostrocm7.2_gfx942"),
+        (properties("gfx1100 gfx1101 gfx1102 gfx1103"), "rocm7.2_gfx110x_all"),
+        (properties("gfx1100 gfx1101 gfx1102"), "rocm7.2_gfx110x_dgpu"),
+        (properties("gfx1100 gfx90a gfx942"), "rocm7.2_gfx90a_gfx942_gfx1100"),
+        (properties("gfx942 gfx950"), "rocm7.2_gfx9_4"),
+        (properties("gfx11_generic"), "rocm7.2_gfx11_generic"),
+        (properties(" ".join(GENERICS["gfx11-generic"])), "rocm7.2_gfx11"),
+        (properties(" ".join(gfx_targets())), "rocm7.2_gfx_28_targets_"),
+    ],
+)
+def test_labels_can_be_read(given: Properties, label: str) -> None:
+    assert label_of(given).startswith(label)
+    assert label_of(given) == label or label.endswith("_targets_")
+    assert LABEL.fullmatch(label_of(given))
+
+
+values = sorted({*gfx_targets(), *(name.replace("-", "_") for name in GENERICS), "gfx1154", "gfx902"})
+
+
+@given(st.lists(st.sets(st.sampled_from(values), max_size=9), min_size=2, max_size=8))
+def test_two_sets_of_targets_never_have_one_label(sets: list[set[str]]) -> None:
+    for one, other in itertools.combinations(sets, 2):
+        same = label_of(properties(" ".join(one))) == label_of(properties(" ".join(other)))
+        assert same == (one == other)
+
+
+def test_no_family_shares_its_label_with_another_set() -> None:
+    sets = {frozenset(members) for members in gfx_families().values()}
+    sets |= {frozenset(chips) for chips in GENERICS.values()} | {frozenset([one]) for one in values}
+    assert len({label_of(properties(" ".join(one))) for one in sets}) == len(sets)
+
+
+@pytest.mark.parametrize(
+    ("label", "given", "message"),
+    [
+        ("ROCm", properties("gfx942"), "--label ROCm: a-z, 0-9, _ and . are allowed"),
+        (
+            "null",
+            properties("gfx942"),
+            "--label null stands for no properties, not for amd :: gfx_arch :: gfx942",
+        ),
+        ("cpu", properties("", rocm=""), "--label cpu has no properties: it must be null"),
+    ],
+)
+def test_a_label_that_does_not_fit_is_refused(label: str, given: Properties, message: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        check_label(label, given)
+    assert message in str(failure.value)
+
+
+# --- providers ---
+
+
+def test_each_provider_is_named_as_users_can_have_it() -> None:
+    assert ProviderChoice().amd([]) == ROCM_BOOTSTRAP
+    assert ProviderChoice("own", "host", owns_the_name=True).amd([]) == OWN
+    assert ProviderChoice("static").amd(["gfx942", "gfx90a"]).static_properties == {
+        "gfx_arch": ("gfx942", "gfx90a")
+    }
+    assert ProviderChoice(rocm_versions=("10.1", "7.2")).rocm(["7.15", "7.2"]).static_properties == {
+        "version": ("10.1", "7.15", "7.2")
+    }
+    assert parse_versions("7.2.1 7.15,10.1", what="x") == ("10.1", "7.15", "7.2")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"provider": "own"},
+            "--provider own names rocm-variant-provider, which users' installers will download",
+        ),
+        ({"rocm_property": "host"}, "--rocm-property host: rocm-bootstrap does not report the ROCm version"),
+        ({"provider": "static", "rocm_property": "host"}, "--rocm-property host: static does not report"),
+        ({"static_targets": ("gfx942",)}, "--static-targets goes with --provider static only"),
+    ],
+)
+def test_a_provider_that_cannot_answer_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        ProviderChoice(**given)  # type: ignore[arg-type]
+    assert message in str(failure.value)
