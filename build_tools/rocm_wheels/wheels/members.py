@@ -103,6 +103,12 @@ class WheelArchive:
         if found:
             raise DataError("\n".join(found))
 
+    def require_links_inside(self) -> None:
+        """Raise DataError for a symbolic link that leads out of the folder it is unpacked to."""
+        for entry in self.members:
+            if stat.S_ISLNK(entry.mode) and (fault := link_fault(entry, self.read(entry))):
+                raise DataError(f"{self.path}: {fault}")
+
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
         if _state(self._file) != self._state:

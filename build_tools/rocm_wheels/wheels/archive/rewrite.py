@@ -57,6 +57,7 @@ def rewrite_wheel(source: Path, folder: Path, edit: Edit, *, replace: bool = Fal
     """
     with WheelArchive.open(source) as archive:
         archive.require_sound()
+        archive.require_links_inside()
         texts = _texts(archive)
         sizes = {entry.name: entry.size for entry in archive.members}
         try:
