@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from flaky_server import serving
 from lock_trees import Servers, make_servers
 
 OPTIONS = ["--rocm-version", "7.10.0a1", "--pytorch-rocm-arch", "gfx942,gfx1100", "--python", "3.12,3.14t"]
@@ -156,6 +157,25 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
     configure(servers, protocol_version="0")
     servers.run("lock", *servers.torch("refs/pull/8/head"), "-o", "set.lock")
     assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
+
+
+@pytest.mark.slow
+def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
+    servers.lock("-o", "set.lock")
+    with serving(servers.up.folder) as server:
+        words = ("-o", "net.lock", "--pytorch-origin", f"{server.url}/root", "--timeout", "3")
+        server.fail("busy", "cut", "stall")
+        said = servers.lock(*words)
+        assert said.count("trying again") == 3
+        near, far = servers.read()["projects"]["pytorch"], servers.read("net.lock")["projects"]["pytorch"]
+        assert far["submodules"]["third_party/middle"]["origin"] == f"{server.url}/middle"
+        assert (far["commit"], far["tree"]) == (near["commit"], near["tree"])
+        before = (servers.work / "net.lock").read_bytes()
+        server.fail("forbidden", where="inner")
+        assert "error: 403" in servers.lock(*words, code=10)
+        server.fail(*["busy"] * 3, where="middle")
+        assert "error: 503" in servers.lock(*words, "--retries", "1", code=10)
+        assert (servers.work / "net.lock").read_bytes() == before
 
 
 def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None:

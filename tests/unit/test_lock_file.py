@@ -7,12 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
 from rocm_wheels.sources.lock.file import lock_digest, lock_text, parse_lock, read_lock, write_lock
 from rocm_wheels.sources.lock.manifest import Entry, manifest_text
+from rocm_wheels.sources.network.gitmodules import is_inside
 
+KEYS = st.sampled_from(
+    [
+        *Lock.model_fields,
+        *LockedProject.model_fields,
+        "pytorch",
+        "therock",
+        "schema_version",
+        "repo",
+        "model_config",
+    ]
+)
 A, B, TREE = "a" * 40, "b" * 40, "c" * 40
 
 
@@ -60,6 +74,24 @@ def test_what_is_written_is_read_and_always_the_same(
     assert not write_lock(path, other)
     assert path.stat() == before
     assert f"{path} is up to date" in capsys.readouterr().err
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(is_inside), st.text())
+def test_any_path_and_reason_come_back(path: str, why: str) -> None:
+    why = why.encode("utf-8", "replace").decode()
+    modules = {path: LockedSubmodule(origin="https://h/a", commit=A)}
+    lock = Lock(projects={"pytorch": project(submodules=modules, why=why)})
+    assert parse_lock(lock_text(lock), name="l") == lock
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.recursive(st.text() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
+def test_anything_is_read_or_refused(value: object) -> None:
+    try:
+        parse_lock(json.dumps(value), name="l")
+    except DataError as refused:
+        assert refused.message.startswith("l")
 
 
 def test_credentials_stay_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

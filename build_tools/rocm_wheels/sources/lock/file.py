@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from rocm_wheels.sources.lock.rules import (
 from rocm_wheels.sources.pins.files import read_text
 from rocm_wheels.workspace import write_whole
 
+# letters that JSON may hold as they are and YAML may not (YAML 1.1, c-printable and line breaks)
+_NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OWN_KEYS = {"lock_version", "projects"}
 
 
@@ -81,7 +84,8 @@ def lock_text(lock: Lock) -> str:
             del project["pinned"]
         if "submodules" in project:
             project["submodules"] = dict(sorted(project["submodules"].items()))
-    return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
+    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def write_lock(path: Path, lock: Lock) -> bool:

@@ -20,7 +20,7 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network import gitmodules, remote
 from rocm_wheels.sources.network.mirrors import holds, mirror_of
 from rocm_wheels.sources.network.transport import Transport, tried
-from rocm_wheels.sources.trees import GITLINK, Entry, entries, has_object, is_populated
+from rocm_wheels.sources.trees import GITLINK, Entry, entries, has_object, is_populated, is_whole
 
 _ONLY_BRANCHES = re.compile(r"unadvertised object", re.IGNORECASE)
 _NO_CONTENT = ("remote.origin.promisor=true", "remote.origin.partialclonefilter=blob:none")
@@ -188,13 +188,16 @@ def _is_plain(found: Mapping[str, Entry], path: str) -> bool:
     return path in found and found[path].mode.startswith("100")  # git follows no link to .gitmodules
 
 
+def _is_utf8(text: str) -> bool:
+    """Tell whether a path that git printed is text (``process.capture`` keeps other bytes as surrogates)."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _is_held(git: Git, commit: str) -> bool:
-    """Tell whether a commit is there with all that it needs: a ref, or what is checked out, has it."""
+    """Tell whether a commit is there with all that it needs: what is checked out, or a ref, has it."""
     if not has_object(git, commit):
         return False
-    if git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"):
-        return True
-    return git.succeeds("merge-base", "--is-ancestor", commit, "HEAD")
+    return git.succeeds("merge-base", "--is-ancestor", commit, "HEAD") or is_whole(git, commit)
 
 
 def _children(
@@ -213,5 +216,7 @@ def _children(
                 f"{title}: {entry.path} is a submodule, and {name} does not say of which repository",
                 tip="git cannot check it out either: choose another commit",
             )
+        if not _is_utf8(entry.path):
+            raise SourceError(f"{title}: the path of a submodule is not UTF-8: {entry.path!a}")
         if module.wanted and module.url is not None:
             yield Child(entry.path, gitmodules.resolve_url(place.origin, module.url), entry.object)
