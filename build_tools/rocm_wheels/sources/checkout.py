@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
-from rocm_wheels.sources.trees import entries, has_commit, head_and_place, is_whole
+from rocm_wheels.sources.trees import Part, entries, has_commit, head_and_place, is_whole, repositories
 from rocm_wheels.workspace import exclusive
 
 
@@ -258,15 +258,17 @@ def _bring(
     refuse_early(git, commit, request.patches)
     if state is not None and state.operation is not None:
         rescue_all(git, state, commit)
+        parts = repositories(git)
     else:
-        protect.refuse_own_work(git, state)
-    ours = written_by_us(git, state)
+        parts = repositories(git)
+        protect.refuse_own_work(parts, state)
+    ours = written_by_us(parts, state)
     protect.refuse_in_the_way(git, commit, ours)
     _fetch_submodules(request, git, place, commit)
     _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
-    protect.keep_commits(git, state, commit)
-    way_back = undo.remember(git, state, ours) if request.patched_with else None
-    before = {**list_all(git, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
+    protect.keep_commits(parts, state, commit)
+    way_back = undo.remember(parts, state, ours) if request.patched_with else None
+    before = {**list_all(parts, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
     save_times(place / OWN_FOLDER / TIMES, before)
     new = State(
         request.pin.origin,
@@ -278,16 +280,16 @@ def _bring(
     )
     begun = replace(state or new, operation="checkout")
     write_state(place, begun)
-    write_files(git, place, commit, ours, submodules=request.submodules)
-    new = replace(new, left=tag_all(git))
+    parts = write_files(parts, place, commit, ours, submodules=request.submodules)
+    new = replace(new, left=tag_all(parts))
     write_state(place, replace(new, operation="checkout"))
     try:
-        new = _make_ours(request, git, place, new, python)
+        new = _make_ours(request, parts, place, new, python)
     except PatchRefused:
         undo.put_back(git, place, way_back, request.project, before)
         raise
     if before:
-        restore_times(git, before, list_all(git, request.project, new))
+        restore_times(git, before, list_all(parts, request.project, new))
     build_env.settle(git, place, request.project, wanted=request.hipify)
     git.text("update-ref", "-d", FETCHED_REF)
     write_state(place, settled(git, new))
@@ -295,13 +297,17 @@ def _bring(
     return head_and_place(git)[0]
 
 
-def _make_ours(request: CheckoutRequest, git: Git, place: Path, state: State, python: Path) -> State:
+def _make_ours(
+    request: CheckoutRequest, parts: Sequence[Part], place: Path, state: State, python: Path
+) -> State:
     """Apply base patches, hipify, apply hipified patches; return the state of what lies there then."""
-    patches = request.patches
+    git, patches = parts[0].git, request.patches
     if patches is not None:
         state = stage(git, place, state, patches.base, "base")
     if request.hipify:
-        state = translate(git, request.project, state, commit=request.commit_hipify, python=python)[0]
+        if request.patched_with:
+            parts = repositories(git)
+        state = translate(parts, request.project, state, commit=request.commit_hipify, python=python)[0]
         write_state(place, replace(state, operation="checkout"))
         if patches is not None:
             state = stage(git, place, state, patches.hipified, "hipified")

@@ -66,9 +66,10 @@ def tree_with(git: Git, base: str, changes: dict[str, Seen | None], links: dict[
 
 
 def commit_hipify(git: Git, head: str, tree: str, upstream: str) -> str:
-    """Commit ``tree`` on top of ``head`` and move HEAD and the index there; return the commit."""
+    """Commit ``tree`` on top of ``head``, move HEAD and the index there, and tag it; return the commit."""
     commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
-    git.text("update-ref", "-m", HIPIFY_MESSAGE, "HEAD", commit, head)
+    moves = f"update HEAD {commit} {head}\n{_tag_move(git, head, commit)}"
+    git.text("update-ref", "-m", HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
     git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
 
@@ -84,8 +85,14 @@ def tag_upstream(git: Git, commit: str) -> None:
     git.text("update-ref", "--stdin", stdin=lines.encode("ascii"))
 
 
-def tag_hipify(git: Git, before: str, after: str) -> None:
-    """Tag what hipify made, also where it changed nothing.
+def tag_unchanged(git: Git, head: str) -> None:
+    """Tag what hipify made where it changed nothing."""
+    if move := _tag_move(git, head, head):
+        git.text("update-ref", "--stdin", stdin=move.encode("ascii"))
+
+
+def _tag_move(git: Git, before: str, after: str) -> str:
+    """Return what moves the hipify tag to ``after``, for `git update-ref --stdin`.
 
     A tag that the history already holds stays: what came after it is somebody's work, and
     that work is what lies between the tag and HEAD.
@@ -93,7 +100,8 @@ def tag_hipify(git: Git, before: str, after: str) -> None:
     name = f"refs/tags/{HIPIFY_TAG}"
     held = git.text("for-each-ref", "--format=%(objectname)", name)
     if not held or (held != before and not git.succeeds("merge-base", "--is-ancestor", held, before)):
-        git.text("update-ref", name, after)
+        return f"update {name} {after}\n"
+    return ""
 
 
 def foreign_commits(git: Git, *known: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect
-from rocm_wheels.sources.commits import commit_hipify, tag_hipify, tree_with
+from rocm_wheels.sources.commits import commit_hipify, tag_unchanged, tree_with
 from rocm_wheels.sources.files import Listing, Seen, restore_times, scan, scan_ignored, touched
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.identity import combined_tree
@@ -115,11 +115,12 @@ def hipify(
             )
         if commit and state is not None and state.operation == "hipify":
             recover_hipify(git, state)
+        parts = repositories(git)
         if commit:
-            protect.refuse_uncommitted(git, state)
+            protect.refuse_uncommitted(parts, state)
         if state is not None:
             write_state(place, replace(state, operation="hipify" if commit else "hipify without commit"))
-        new, changed = translate(git, project, state, commit=commit, python=python)
+        new, changed = translate(parts, project, state, commit=commit, python=python)
         build_env.settle(git, place, project, wanted=True)
         head = head_and_place(git)[0]
         if state is not None:
@@ -135,25 +136,24 @@ def settled(git: Git, state: State) -> State:
 
 
 def translate(
-    git: Git, project: Project, state: State | None, *, commit: bool, python: Path
+    tree: Sequence[Part], project: Project, state: State | None, *, commit: bool, python: Path
 ) -> tuple[State, tuple[str, ...]]:
-    """Run the recipe's script and settle what it wrote; return the new state and the changed files.
+    """Run the recipe's script in a tree (its repositories, as they are) and settle what it wrote.
 
-    Without a state (a checkout of somebody else's) HEAD counts as upstream.
+    Returns the new state and the changed files. Without a state (a checkout of somebody else's) HEAD
+    counts as upstream.
     """
     if project.hipify.by != "script":
         log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-")))
-        parts = side_by_side(
-            lambda item: _look(folder / f"index{item[0]}", item[1], state), enumerate(repositories(git))
-        )
+        parts = side_by_side(lambda item: _look(folder / f"index{item[0]}", item[1], state), enumerate(tree))
         written: list[dict[str, Seen | None]] = [{} for _ in parts]
         changed: list[str] = []
         generated: set[str] = set(state.generated) if state is not None else set()
         if project.hipify.script:
             before = side_by_side(lambda part: _listings(project, part), parts)
-            run_script(git, project.hipify.script, python)
+            run_script(tree[0].git, project.hipify.script, python)
             found = side_by_side(
                 lambda item: _settle(project, item[0], *item[1]), zip(parts, before, strict=True)
             )
@@ -261,7 +261,8 @@ def _commit_one(part: _Repository, files: dict[str, Seen | None], links: dict[st
     head = part.head
     if tree != part.part.tree:
         head = commit_hipify(part.git, part.head, tree, part.left.upstream)
-    tag_hipify(part.git, part.head, head)
+    else:
+        tag_unchanged(part.git, head)
     return Left(head, part.left.upstream, tree)
 
 

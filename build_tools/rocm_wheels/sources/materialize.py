@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources.commits import tag_upstream
 from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, scan_ignored
-from rocm_wheels.sources.git import Git, git_directory
-from rocm_wheels.sources.state import LEFT_REF, OWN_FOLDER, SIDE_INDEX, Left, State
+from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
     GITLINK,
+    Part,
     entries,
-    has_commit,
     has_object,
-    head_and_place,
+    refuse_unborn,
     repositories,
     seed_index,
+    side_by_side,
 )
 
 
-def written_by_us(git: Git, state: State | None) -> list[str]:
-    """List the files, from the root, that we wrote and did not commit; they may be removed."""
+def written_by_us(parts: Sequence[Part], state: State | None) -> list[str]:
+    """List the files of a tree, from the root, that we wrote and did not commit; they may be removed."""
     found = list(state.generated) if state is not None else []
-    for part in repositories(git):
+    for part in parts:
         left = state.left.get(part.path) if state is not None else None
         if left is not None and left.uncommitted and has_object(part.git, left.head):
             committed = {entry.path for entry in entries(part.git, left.head)}
@@ -34,16 +36,17 @@ def written_by_us(git: Git, state: State | None) -> list[str]:
     return found
 
 
-def write_files(git: Git, place: Path, commit: str, ours: list[str], *, submodules: bool) -> None:
-    """Make the files those of ``commit``; what is not ``ours`` or tracked stays.
+def write_files(
+    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, submodules: bool
+) -> list[Part]:
+    """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
-    The commits of its submodules must be there: no server is asked.
+    The commits of its submodules must be there: no server is asked. Returns the repositories then.
     """
+    git = old[0].git
     remove_files(git.directory, ours)
-    old = repositories(git)
     for part in old:
-        part.git.text("update-ref", "-d", LEFT_REF)
-        (git_directory(part.git) / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
+        (part.place / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
     wanted = {e.path for e in entries(git, commit) if e.mode == GITLINK} if submodules else set()
     for part in old[1:]:
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in wanted):
@@ -51,10 +54,13 @@ def write_files(git: Git, place: Path, commit: str, ours: list[str], *, submodul
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if wanted:
         _update_submodules(git)
-        there = {part.path for part in repositories(git)}
+    new = repositories(git)
+    if wanted:
+        there = {part.path for part in new}
         for part in old[1:]:
             if part.path not in there:
                 put_aside(git, place, part.path)
+    return new
 
 
 def _update_submodules(git: Git) -> None:
@@ -81,27 +87,30 @@ def put_aside(git: Git, place: Path, path: str) -> None:
     remove_files(git.directory, [path])  # empty folders above it
 
 
-def tag_all(git: Git) -> dict[str, Left]:
+def tag_all(parts: Sequence[Part]) -> dict[str, Left]:
     """Tag every repository's commit as upstream's; return what lies there."""
-    lefts = {}
-    for part in repositories(git):
-        head = head_and_place(part.git)[0]
-        tag_upstream(part.git, head)
-        lefts[part.path] = Left(head, head, part.git.text("rev-parse", "HEAD^{tree}"))
-    return lefts
+
+    def tag(part: Part) -> tuple[str, Left]:
+        refuse_unborn(part)
+        tag_upstream(part.git, part.head)
+        return part.path, Left(part.head, part.head, part.tree)
+
+    return dict(side_by_side(tag, parts))
 
 
-def list_all(git: Git, project: Project, state: State | None) -> Listing:
-    """List all files, from the root, submodules and git-ignored ones included (build trees not)."""
+def list_all(parts: Sequence[Part], project: Project, state: State | None) -> Listing:
+    """List all files of a tree, from its root, git-ignored ones included (build trees not)."""
+
+    def look(item: tuple[int, Part]) -> Listing:
+        index, part = Path(folder, str(item[0])), item[1]
+        seed = seed_index(part.place, part.head, state, part.path)
+        if seed.exists():
+            shutil.copy2(seed, index)
+        skip = project.build.trees if not part.path else ()
+        return prefixed(part.path, {**scan_ignored(part.git, skip), **scan(part.git, index)})
+
     found: Listing = {}
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
-        for number, part in enumerate(repositories(git)):
-            if not has_commit(part.git):
-                continue
-            head, place = head_and_place(part.git)
-            index, seed = Path(folder, str(number)), seed_index(place, head, state, part.path)
-            if seed.exists():
-                shutil.copy2(seed, index)
-            skip = project.build.trees if not part.path else ()
-            found |= prefixed(part.path, {**scan_ignored(part.git, skip), **scan(part.git, index)})
+        for listing in side_by_side(look, enumerate(part for part in parts if part.head)):
+            found |= listing
     return found

@@ -23,7 +23,6 @@ from rocm_wheels.sources.trees import (
     entries,
     is_populated,
     refuse_unborn,
-    repositories,
     seed_index,
     seeing_all,
     side_by_side,
@@ -34,23 +33,23 @@ _SHOWN = 12
 _LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(git: Git, state: State | None) -> None:
+def refuse_own_work(parts: Sequence[Part], state: State | None) -> None:
     """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
-    files = _files([part for part in repositories(git) if part.head], state)
+    files = _files([part for part in parts if part.head], state)
     if files:
         raise SourceError(
-            _listed(f"{git.directory} has changes of yours", files),
+            _listed(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --checkout-dir",
         )
 
 
-def keep_commits(git: Git, state: State | None, target: str) -> None:
+def keep_commits(parts: Sequence[Part], state: State | None, target: str) -> None:
     """Have a branch for the commits of somebody's own that going to ``target`` leaves behind; name it.
 
     Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
     """
-    born = [part for part in repositories(git) if part.head]
+    born = [part for part in parts if part.head]
     own = side_by_side(lambda part: own_commits(part, state, target), born)
     for part, commits in zip(born, own, strict=True):
         if not commits:
@@ -66,12 +65,14 @@ def keep_commits(git: Git, state: State | None, target: str) -> None:
         )
 
 
-def refuse_uncommitted(git: Git, state: State | None) -> None:
+def refuse_uncommitted(parts: Sequence[Part], state: State | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
-    files = _files(repositories(git), state, links=True)
+    files = _files(parts, state, links=True)
     if files:
         raise SourceError(
-            _listed(f"{git.directory} has changes of yours, which the hipify commit would mix in", files),
+            _listed(
+                f"{parts[0].git.directory} has changes of yours, which the hipify commit would mix in", files
+            ),
             tip="commit yours first, or hipify with --no-commit-hipify",
         )
 

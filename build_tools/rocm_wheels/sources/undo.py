@@ -25,7 +25,6 @@ from rocm_wheels.sources.state import (
 )
 from rocm_wheels.sources.trees import (
     Part,
-    has_commit,
     head_and_place,
     holder,
     is_populated,
@@ -58,16 +57,15 @@ class Before:
     repositories: Mapping[str, _Before]
 
 
-def remember(git: Git, state: State | None, written: Sequence[str]) -> Before | None:
+def remember(parts: Sequence[Part], state: State | None, written: Sequence[str]) -> Before | None:
     """Note a tree with the ignored files that we wrote (``written``); nothing of a repository just made.
 
     ``None`` for a tree in the middle of something: there is no whole one to go back to.
     """
-    if not has_commit(git):
+    if not parts[0].head:
         return Before(state, {})
     if state is not None and state.operation is not None:
         return None
-    parts = repositories(git)
     mine: dict[str, list[str]] = {part.path: [] for part in parts}
     for path in written if state is not None else ():
         where = holder(path, mine)
@@ -93,7 +91,7 @@ def put_back(git: Git, place: Path, before: Before | None, project: Project, tim
     remove_files(git.directory, generated)
     for path, was in before.repositories.items():
         _restore(git, path, was)
-    restore_times(git, times, list_all(git, project, before.state))
+    restore_times(git, times, list_all(repositories(git), project, before.state))
     if before.state is not None:
         git.text("config", "--replace-all", "remote.origin.url", before.state.origin)
         write_state(place, before.state)

@@ -1,0 +1,81 @@
+"""How often git is started: what a checkout of many submodules spends its time on, held without a clock."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from source_trees import Upstream, isolated_environment, make_upstream
+
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.status import tree_status
+
+SUBMODULES = 2
+WHY = """\
+{what} started git {count} times, more than the {bound} that a tree with {modules} submodules may take. Each
+start is milliseconds, and PyTorch has 40 submodules: ask git for several things at once (`trees.listed`), or
+pass on what was asked already. A step that has to ask more: raise the bound here, and say so. Started were:
+{commands}"""
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    folder = tmp_path_factory.mktemp("upstream")
+    return make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+
+
+def started(trace: Path) -> Counter[str]:
+    """Count the git commands that we started, by what they are; those that git starts are its own affair."""
+    found: Counter[str] = Counter()
+    for file in trace.iterdir():
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "start" and "/" not in event["sid"]:
+                words = event["argv"]
+                while words[1] == "-c":
+                    words = words[2:]
+                found[" ".join(words[1:3])] += 1
+    return found
+
+
+# what → how often git may be started for the root and for each submodule
+BOUNDS: dict[str, tuple[int, int]] = {
+    "nothing to do": (8, 2),
+    "status": (12, 6),
+    "another ref": (54, 42),
+}
+
+
+def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -> None:
+    def check_out(ref: str) -> Callable[[dict[str, str]], object]:
+        pin = Pin(upstream.url, ref, "test")
+        request = CheckoutRequest(load_project("pytorch"), tmp_path / "tree", pin, local_origin=True)
+        return lambda env: checkout(request, env=env, python=Path(sys.executable))
+
+    check_out("main")(upstream.env)
+    runs = {
+        "nothing to do": check_out("main"),
+        "status": lambda env: tree_status(tmp_path / "tree", env=env),
+        "another ref": check_out("feature"),
+    }
+    assert runs.keys() == BOUNDS.keys()
+    for what, run in runs.items():
+        trace = tmp_path / what
+        trace.mkdir()
+        run({**upstream.env, "GIT_TRACE2_EVENT": str(trace)})
+        commands = started(trace)
+        root, each = BOUNDS[what]
+        said = {
+            "what": what,
+            "count": commands.total(),
+            "bound": root + each * SUBMODULES,
+            "modules": SUBMODULES,
+            "commands": "\n".join(f"{number:4} git {words}" for words, number in commands.most_common()),
+        }
+        assert 0 < commands.total() <= root + each * SUBMODULES, WHY.format(**said)
