@@ -182,11 +182,43 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
     up = servers.up
     moved = servers.change("audio", "audio 2")
     url = (up.folder / "audio").as_uri()
-    said = servers.lock("-o", "a", "--pytorch-audio-ref", "main", "--pytorch-audio-origin", url)
+    servers.lock("-o", "a", "--pytorch-audio-ref", "main", "--pytorch-audio-origin", url)
     assert servers.read("a")["projects"]["pytorch_audio"]["commit"] == moved
     assert "pinned" not in servers.read("a")["projects"]["pytorch_audio"]
     (up.root / "version.txt").write_text("2.13.0\n")
     up.commit("root", "2.13")
+    said = servers.lock("-o", "b", "--line", "2.13", "--rocm-version", "5.0")
+    found = servers.read("b")
+    assert found["line"] == "2.13" and found["pythons"][-1].endswith("t")
+    assert found["projects"]["pytorch_audio"]["commit"] == up.git("audio", "rev-parse", "main^")
+    assert "warning: release line 2.13 was released with ROCm" in said and "not with 5.0" in said
+
+
+def test_all_five_by_one_line(servers: Servers) -> None:
+    up = servers.up
+    up.git("root", "rm", "-q", "related_commits", PIN)
+    (up.root / "version.txt").write_text("2.13.0\n")
+    up.commit("root", "without pins")
+    places = [
+        ("root", "ROCm/pytorch.git", "release/2.13"),
+        ("middle", "ROCm/middle", "any"),
+        ("inner", "ROCm/inner", "any"),
+        ("triton", "ROCm/triton.git", "release/internal/3.8.x"),
+        ("audio", "ROCm/audio.git", "release/2.11.0.2"),
+        ("audio", "pytorch/vision.git", "release/0.28"),
+        ("audio", "ROCm/apex.git", "release/1.13.0"),
+    ]
+    for name, place, branch in places:
+        up.git(name, "branch", branch, "main")
+        key = f"url.{(up.folder / name).as_uri()}.insteadOf"
+        up.git("", "config", "--global", "--add", key, f"https://github.com/{place}")
+    servers.run("lock", "--line", "2.13", "--platform", "linux", "--repo", ".", "-o", "set.lock")
+    lock = servers.read()
+    assert list(lock["projects"]) == ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision"]
+    torch = lock["projects"]["pytorch"]
+    assert (torch["ref"], torch["why"]) == ("release/2.13", "release line 2.13")
+    assert torch["submodules"]["third_party/middle"]["origin"] == "https://github.com/ROCm/middle"
+    assert lock["projects"]["apex"]["ref"] == "release/1.13.0"
     printed, _ = servers.run("lock", "update", "set.lock", "--all", "--repo", ".")
     assert printed == "" and servers.read() == lock
 
