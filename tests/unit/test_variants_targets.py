@@ -228,9 +228,11 @@ def test_each_provider_is_named_as_users_can_have_it() -> None:
     assert ProviderChoice("static").amd(["gfx942", "gfx90a"]).static_properties == {
         "gfx_arch": ("gfx942", "gfx90a")
     }
-    assert ProviderChoice(rocm_versions=("10.1", "7.2")).rocm(["7.15", "7.2"]).static_properties == {
-        "version": ("10.1", "7.15", "7.2")
+    assert ProviderChoice(rocm_versions=("10.1", "7.2")).rocm().static_properties == {
+        "version": ("10.1", "7.2")
     }
+    ranked = ProviderChoice().rocm().static_properties["version"]
+    assert ranked.index("10.1") < ranked.index("7.15") < ranked.index("7.2") < ranked.index("6.4")
     assert parse_versions("7.2.1 7.15,10.1", what="x") == ("10.1", "7.15", "7.2")
 
 

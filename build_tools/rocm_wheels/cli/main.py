@@ -19,6 +19,9 @@ COMMANDS = {
     "build": ("build:build", "Build, check and collect wheels."),
     "targets": ("targets:command", "List the gfx targets of the device code in files."),
     "verify": ("verify:command", "Check finished wheels without a GPU."),
+    "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
+    "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
+    "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }

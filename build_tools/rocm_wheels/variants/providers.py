@@ -25,6 +25,9 @@ ROCM_BOOTSTRAP = Provider(
     requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
 )
 OWN = Provider(requires=(f"{OWN_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
+# All wheels of a release must list the same versions, and published wheels never change: a list of the
+# versions there are would shut out next month's wheel. So the default ranks those that may come, too.
+LADDER = tuple(f"{major}.{minor}" for major in range(12, 5, -1) for minor in range(29, -1, -1))
 DEAD = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
 
 
@@ -32,7 +35,8 @@ DEAD = ("amd-variant-provider",)  # never registered on PyPI (looked up in Novem
 class ProviderChoice:
     """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
 
-    ``static_targets`` and ``rocm_versions`` are best first, for the whole release.
+    ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
+    every version that may come is ranked.
     """
 
     provider: str = "rocm-bootstrap"
@@ -73,9 +77,9 @@ class ProviderChoice:
             return Provider(static_properties={ARCH: listed})
         return OWN if self.provider == "own" else ROCM_BOOTSTRAP
 
-    def rocm(self, versions: Iterable[str]) -> Provider:
-        """Return the provider of namespace ``rocm``: the versions of the release, newest first."""
-        return Provider(static_properties={VERSION: newest_first((*self.rocm_versions, *versions))})
+    def rocm(self) -> Provider:
+        """Return the provider of namespace ``rocm``: versions, newest first."""
+        return Provider(static_properties={VERSION: self.rocm_versions or LADDER})
 
 
 def newest_first(versions: Iterable[str]) -> tuple[str, ...]:

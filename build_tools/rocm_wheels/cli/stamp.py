@@ -1,0 +1,271 @@
+"""``rocm-wheels stamp``, ``unstamp`` and ``restamp``: variant wheels from plain ones, back, and repaired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.errors import UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.variants.providers import ProviderChoice
+    from rocm_wheels.variants.release import Documents
+    from rocm_wheels.variants.stamp import Stamped
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
+_PROPERTIES = click.Choice(["bundled", "host"])
+_Command = Callable[..., Any]
+
+
+def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_release_options = _with(
+    click.option(
+        "--i-own-the-name",
+        is_flag=True,
+        help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
+    ),
+    click.option(
+        "--static-targets",
+        metavar="LIST",
+        help="With --provider static: all targets of the release, best first; by default of these wheels.",
+    ),
+    click.option(
+        "--rocm-versions",
+        metavar="LIST",
+        help="All ROCm versions that the release will ever have wheels for; by default any that may come.",
+    ),
+    click.option(
+        "--join",
+        type=_FILE,
+        multiple=True,
+        help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
+    ),
+)
+_output_options = _with(
+    click.option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
+    click.option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
+    click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
+)
+_truth_options = _with(
+    click.option(
+        "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
+    ),
+    click.option(
+        "--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."
+    ),
+)
+
+
+@click.command(name="stamp")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.option(
+    "--targets", default="from-wheel", show_default=True, metavar="LIST|none|from-wheel", help="GPU targets."
+)
+@click.option(
+    "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
+)
+@click.option(
+    "--rocm-version", metavar="V", help="ROCm the wheel was made with; by default its metadata tell."
+)
+@click.option(
+    "--rocm-property",
+    type=_PROPERTIES,
+    default="bundled",
+    show_default=True,
+    help="bundled: the wheel brings or requires its ROCm. host: it needs that version on the machine.",
+)
+@click.option(
+    "--provider", type=_PROVIDERS, default="rocm-bootstrap", show_default=True, help="Who reports the GPUs."
+)
+@click.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
+@click.option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
+@_release_options
+@_truth_options
+@_output_options
+def stamp(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    targets: str,
+    label: str | None,
+    rocm_version: str | None,
+    rocm_property: str,
+    provider: str,
+    null: bool,
+    keep_local_version: bool,
+    allow_claim: bool,
+    allow_hide: bool,
+    replace: bool,
+    output_dir: Path | None,
+    as_json: bool,
+    **release: Any,
+) -> None:
+    """Make variant wheels (PEP 825) of plain ones.
+
+    Targets are read from the device code. The wheels themselves stay; all stamps are decided before one
+    is written. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of a
+    release have one version.
+    """
+    from rocm_wheels.variants.stamp import StampRequest, plan_stamps, write_stamps
+
+    request = StampRequest(
+        targets=targets,
+        label="null" if null and label is None else label,
+        rocm_version=rocm_version,
+        choice=_choice(provider, rocm_property, release),
+        null=null,
+        keep_local=keep_local_version,
+        allow_claim=allow_claim,
+        allow_hide=allow_hide,
+        replace=replace,
+        joined=_joined(release["join"]),
+    )
+    _show(write_stamps(plan_stamps(wheels, request), output_dir, replace=replace), as_json=as_json)
+
+
+@click.command(name="unstamp")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
+@_output_options
+def unstamp(
+    wheels: tuple[Path, ...],
+    local_version: str | None,
+    replace: bool,
+    output_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Make plain wheels of variant wheels: without a label and without variant.json."""
+    from rocm_wheels.variants.stamp import unstamp_wheel
+
+    _require(wheels, "unstamp")
+    done = [unstamp_wheel(one, output_dir, local=local_version, replace=replace) for one in wheels]
+    _show(done, as_json=as_json)
+
+
+@click.command(name="restamp")
+@click.argument("files", nargs=-1, type=_FILE, metavar="FILE...")
+@click.option(
+    "--provider",
+    type=_PROVIDERS,
+    help="Who reports the GPUs; by default as it is, rocm-bootstrap for dead ones.",
+)
+@click.option(
+    "--rocm-property",
+    type=_PROPERTIES,
+    help="What amd :: rocm_version becomes: bundled moves it to rocm :: version.",
+)
+@_release_options
+@_truth_options
+@_output_options
+def restamp(  # noqa: PLR0917 - click passes them by name
+    files: tuple[Path, ...],
+    provider: str | None,
+    rocm_property: str | None,
+    allow_claim: bool,
+    allow_hide: bool,
+    replace: bool,
+    output_dir: Path | None,
+    as_json: bool,
+    **release: Any,
+) -> None:
+    """Repair variant wheels and -variants.json of 2025 and of other producers.
+
+    Labels stay. The targets are compared with the device code; keys and providers that nobody has any
+    more go; requirements with variant markers are decided for each wheel; RECORD gets right digests.
+    """
+    from rocm_wheels.variants.restamp import INDEX_SUFFIX, RestampRequest, plan_restamps, restamp_index
+    from rocm_wheels.variants.stamp import Stamped, write_stamps
+
+    _require(files, "restamp")
+    if wrong := [one for one in files if one.suffix != ".whl" and not one.name.endswith(INDEX_SUFFIX)]:
+        raise UsageError(f"{wrong[0]} is neither a wheel nor a {INDEX_SUFFIX}")
+    if output_dir is None and not replace:
+        raise UsageError(
+            "a repaired file has the name of the old one", tip="say --output-dir DIR, or --replace"
+        )
+    request = RestampRequest(
+        choice=_choice(provider or "rocm-bootstrap", rocm_property or "bundled", release),
+        keep_provider=provider is None,
+        rocm_property=rocm_property,
+        allow_claim=allow_claim,
+        allow_hide=allow_hide,
+        joined=_joined(release["join"]),
+    )
+    planned = plan_restamps([one for one in files if one.suffix == ".whl"], request)
+    indexes = [(one, *restamp_index(one, request)) for one in files if one.suffix != ".whl"]
+    done = write_stamps(planned, output_dir, replace=replace)
+    for one, document, notes in indexes:
+        place = (output_dir or one.parent) / one.name
+        _write(place, document.to_json(), replace=replace)
+        done.append(Stamped(one, place, "", {}, place.stat().st_size, notes))
+    _show(done, as_json=as_json)
+
+
+def _choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
+    from rocm_wheels.variants.providers import ProviderChoice, parse_versions
+    from rocm_wheels.variants.targets import parse_values
+
+    static, versions = release["static_targets"], release["rocm_versions"]
+    return ProviderChoice(
+        provider=provider,
+        rocm_property=rocm_property,
+        owns_the_name=release["i_own_the_name"],
+        static_targets=parse_values(static, what="--static-targets") if static is not None else (),
+        rocm_versions=parse_versions(versions, what="--rocm-versions") if versions is not None else (),
+    )
+
+
+def _joined(paths: Sequence[Path]) -> Documents:
+    from rocm_wheels.variants.release import read_joined
+
+    return [(path.name, read_joined(path)) for path in paths]
+
+
+def _require(files: Sequence[Path], command: str) -> None:
+    if not files:
+        raise UsageError("no files were named", tip=f"for example: rocm-wheels {command} dist/*.whl")
+
+
+def _write(place: Path, content: bytes, *, replace: bool) -> None:
+    from rocm_wheels.workspace import write_whole
+
+    if place.exists() and place.read_bytes() != content and not replace:
+        raise UsageError(f"{place} exists with another content", tip="name another folder, or say --replace")
+    write_whole(place, content)
+
+
+def _show(done: Sequence[Stamped], *, as_json: bool) -> None:
+    from rocm_wheels.variants.document import describe
+
+    for one in done:
+        for note in one.notes:
+            log.note(f"{one.source.name}: {note}")
+        if not as_json:
+            said = f"  {describe(one.properties)}" if one.label else ""
+            click.echo(f"{one.path}{said}")
+    if as_json:
+        click.echo(json.dumps([_as_json(one) for one in done], indent=1))
+
+
+def _as_json(one: Stamped) -> dict[str, object]:
+    return {
+        "source": str(one.source),
+        "path": str(one.path),
+        "label": one.label or None,
+        "properties": {ns: {f: list(v) for f, v in found.items()} for ns, found in one.properties.items()},
+        "size": one.size,
+        "notes": list(one.notes),
+    }

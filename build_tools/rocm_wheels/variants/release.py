@@ -1,0 +1,107 @@
+"""What all variants of a release share: the ranking of namespaces, and the provider of each.
+
+Joining the documents of a release demands that both are the same everywhere (PEP 825, PEP 850). So
+a stamp settles them for all wheels of one version together, and takes over what a wheel or index document
+that is named with ``--join`` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.variants.document import Properties, Provider, VariantMetadata
+from rocm_wheels.variants.labels import AMD, ARCH, ROCM, VERSION
+from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
+from rocm_wheels.variants.providers import ProviderChoice
+from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+
+Documents = Sequence[tuple[str, VariantMetadata]]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the documents of a release have in common."""
+
+    namespaces: tuple[str, ...]
+    providers: Mapping[str, Provider]
+
+    def document(self, label: str, properties: Properties) -> VariantMetadata:
+        """Return the document of one variant, checked by the rules of the PEPs."""
+        made = VariantMetadata(self.namespaces, {label: properties}, self.providers)
+        return parse(made.to_json(), name=f"the stamp {label}")
+
+
+def read_joined(path: Path) -> VariantMetadata:
+    """Read the document of a stamped wheel or of a ``-variants.json``. DataError when there is none."""
+    if path.suffix != ".whl":
+        try:
+            return parse(path.read_bytes(), name=str(path))
+        except OSError as cause:
+            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+    content = read_dist_info_files(path).get(FILE_NAME)
+    if content is None:
+        raise DataError(f"{path} has no {FILE_NAME}", tip="--join names a wheel that is stamped already")
+    return parse(content, name=f"{path}: {FILE_NAME}")
+
+
+def settle(choice: ProviderChoice, variants: Iterable[Properties], joined: Documents) -> Release:
+    """Return what the stamps of a release share: the properties given, and the documents it joins.
+
+    ``amd`` is ranked before ``rocm``: code for the very GPU is worth more than a newer ROCm. DataError when
+    what was asked for differs from what the release says already.
+    """
+    known = list(variants)
+    targets = chain.from_iterable(properties.get(AMD, {}).get(ARCH, ()) for properties in known)
+    before = merge(joined) if joined else VariantMetadata((), {})
+    ours: dict[str, Provider] = {}
+    if not (AMD in before.providers and choice.provider == "static" and not choice.static_targets):
+        ours[AMD] = choice.amd(targets)
+    if choice.rocm_versions or any(VERSION in properties.get(ROCM, {}) for properties in known):
+        ours[ROCM] = choice.rocm()
+        if ROCM in before.providers and not choice.rocm_versions:
+            ours[ROCM] = before.providers[ROCM]
+    providers = dict(before.providers)
+    for namespace, provider in ours.items():
+        providers[namespace] = _same(namespace, before.providers.get(namespace, provider), provider, joined)
+    namespaces = tuple(dict.fromkeys((*before.namespaces, *ours)))
+    release = Release(namespaces, {namespace: providers[namespace] for namespace in namespaces})
+    _require_listed(release, known)
+    return release
+
+
+def _same(namespace: str, before: Provider, ours: Provider, joined: Documents) -> Provider:
+    """Return the provider that the release has; a static list that is there may be longer than ours."""
+    longer = replace(ours, static_properties=before.static_properties) == before and all(
+        set(values) <= set(before.static_properties.get(feature, ()))
+        for feature, values in ours.static_properties.items()
+    )
+    if before != ours and not longer:
+        raise DataError(
+            f"{joined[0][0]} has {json.dumps(before.as_json())} as the provider of {namespace}, this stamp "
+            f"{json.dumps(ours.as_json())}",
+            tip="a namespace has one provider in a release: choose the same, or restamp what is there",
+        )
+    return before
+
+
+def _require_listed(release: Release, variants: Iterable[Properties]) -> None:
+    """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
+    for properties in variants:
+        for namespace, features in properties.items():
+            static = release.providers[namespace].static_properties
+            for feature, values in features.items() if static else ():
+                if unlisted := sorted(set(values) - set(static.get(feature, ()))):
+                    raise DataError(
+                        f"the release lists {_shown(static.get(feature, ()))} as {namespace} :: {feature}, "
+                        f"and not {', '.join(unlisted)}",
+                        tip="restamp its wheels with a list that has it: --rocm-versions, --static-targets",
+                    )
+
+
+def _shown(values: Sequence[str]) -> str:
+    return ", ".join(values if len(values) < 10 else (values[0], "…", values[-1])) or "nothing"
