@@ -19,6 +19,7 @@ COMMANDS = {
     "build": ("build:build", "Build, check and collect wheels."),
     "targets": ("targets:command", "List the gfx targets of the device code in files."),
     "verify": ("verify:command", "Check finished wheels without a GPU."),
+    "wheel": ("wheel:group", "Show, check, retag and compare wheel files."),
     "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
     "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),

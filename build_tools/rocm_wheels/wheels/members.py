@@ -92,8 +92,11 @@ class WheelArchive:
 
         What is wrong with their place or header is told by ``read_all``.
         """
-        unsound = [f for f in self.faults if not f.repaired and (f.readable or not f.member)]
-        return {fault.member: fault.text for fault in reversed(unsound)}
+        found: dict[str, str] = {}
+        for fault in self.faults:
+            if not fault.repaired and (fault.readable or not fault.member):
+                found.setdefault(fault.member, fault.text)
+        return found
 
     def require_sound(self) -> None:
         """Raise DataError for an archive that could be read in two ways, leads out or is damaged."""

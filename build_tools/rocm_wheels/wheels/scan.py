@@ -43,7 +43,8 @@ class WheelScan:
     the ``.kpack`` archives that they name, ``run_paths`` the ELF libraries with entries of DT_RUNPATH or
     DT_RPATH, ``texts`` the members that were asked for with ``keep``. A part that could not be read is
     None, and ``faults`` says why; ``damaged`` are the members that cannot be relied on. No faults
-    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree.
+    means: every member is whole and listed, and name, METADATA, WHEEL and folder agree. ``repairable``
+    is what PyPI refuses beyond that, and what a rewritten wheel no longer has.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class WheelScan:
     run_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     damaged: frozenset[str] = frozenset()
+    repairable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,21 +74,23 @@ class _Read:
     fault: str | None = None
 
 
-def scan_wheel(path: Path, *, keep: tuple[str, ...] = ()) -> WheelScan:
+def scan_wheel(path: Path, *, keep: tuple[str, ...] = (), device_code: bool = True) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
+    Without ``device_code`` none is looked for, and nothing is said of run paths and of code elsewhere.
     DataError only when it is not there or is no archive at all.
     """
 
     def choose(name: str, head: bytes) -> Callable[[memoryview], _Read] | None:
         if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
             return lambda data: _read_text(data, f"{path}: {name}")
-        if may_hold_code(name, head):
+        if device_code and may_hold_code(name, head):
             return lambda data: _read_code(data, f"{path}: {name}")
         return None
 
     with WheelArchive.open(path) as archive:
         unsound = archive.unsound()
+        repairable = tuple(f"{path}: {fault}" for fault in archive.faults if fault.repaired)
         contents = archive.read_all(choose, digest=True)
         size, file_digest = archive.size, archive.sha256()
     faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
@@ -116,6 +120,7 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = ()) -> WheelScan:
         run_paths={c.name: c.result.run_paths for c in contents if c.result and c.result.run_paths},
         elsewhere={c.name: c.result.elsewhere for c in contents if c.result and c.result.elsewhere},
         faults=(*faults, *(f"{path}: {fault}" for fault in about.faults)),
+        repairable=repairable,
         damaged=frozenset(unsound.keys() - {""}) | {name for name, fault in unreadable.items() if fault},
     )
 

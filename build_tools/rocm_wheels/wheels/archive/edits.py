@@ -70,6 +70,12 @@ class Plan:
         return self.folders.get(top, top) + slash + rest
 
 
+def edited_name(file_name: str, edit: Edit) -> str:
+    """Return the file name that a wheel gets; UsageError or DataError as ``plan_edit``."""
+    version = _version(parse_wheel_name(file_name).version, edit)
+    return _new_name(split_wheel_name(file_name), edit, version).file_name
+
+
 def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: Edit) -> Plan:
     """Return what a wheel becomes; DataError or UsageError when it cannot.
 

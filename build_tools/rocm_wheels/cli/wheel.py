@@ -1,0 +1,267 @@
+"""``rocm-wheels wheel``: wheel files shown, checked, retagged and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.errors import AuditError, DataError, UsageError, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocm_wheels.wheels.archive.edits import Edit
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_WHEELS = click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+@click.group("wheel")
+def group() -> None:
+    """Show, check, retag and compare wheel files, of any project.
+
+    Nothing here needs a recipe, and what a wheel holds is never compressed again. Whether a wheel is the
+    build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
+    """
+
+
+@group.command("show")
+@_WHEELS
+@_JSON
+def show(wheels: tuple[Path, ...], as_json: bool) -> None:
+    """Show what WHEELs say of themselves: name, tags, label, requirements, variant."""
+    shown = [_about(wheel) for wheel in wheels]
+    if as_json:
+        click.echo(json.dumps(shown, indent=1))
+        return
+    for about in shown:
+        for name, value in about.items():
+            lines = value if isinstance(value, list) else [value]
+            if name == "variant" and value:
+                lines = json.dumps(value, indent=1).splitlines()
+            text = ("\n" + " " * 16).join(map(str, lines))
+            if value not in (None, "", []):
+                click.echo(f"{name.replace('_', '-'):15} {text}")
+
+
+def _about(wheel: Path) -> dict[str, Any]:
+    """Return what ``show`` prints. Keys are added in later versions, never renamed."""
+    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+    from rocm_wheels.wheels.metadata import parse_metadata, parse_wheel_file
+    from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
+
+    name = parse_wheel_name(wheel.name)
+    files = read_dist_info_files(wheel)
+    if missing := {"METADATA", "WHEEL"} - files.keys():
+        raise DataError(f"{wheel} has no {' and no '.join(sorted(missing))} in its .dist-info folder")
+    metadata = parse_metadata(files["METADATA"], name=f"{wheel}: METADATA")
+    form = parse_wheel_file(files["WHEEL"], name=f"{wheel}: WHEEL")
+    variant = files.get("variant.json")
+    try:
+        document = json.loads(variant) if variant is not None else None
+    except ValueError as cause:
+        raise DataError(f"{wheel}: variant.json is not JSON") from cause
+    return {
+        "file": str(wheel),
+        "name": metadata.name,
+        "version": str(metadata.version),
+        "build": split_wheel_name(wheel.name).build or None,
+        "tags": sorted(map(str, name.tags)),
+        "label": name.label,
+        "size": wheel.stat().st_size,
+        "generator": form.generator,
+        "requires_python": str(metadata.requires_python),
+        "requires": list(metadata.requires_dist),
+        "extras": list(metadata.provides_extra),
+        "dist_info": sorted(files),
+        "variant": document,
+    }
+
+
+@group.command("verify")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@_JSON
+@click.option("--list-faults", is_flag=True, help="List the faults that archives are refused for, and leave.")
+def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
+    """Check WHEELs as files: archive, CRCs, RECORD, names. Every fault is named; exit code 14 with any.
+
+    Each member is inflated and hashed once. This is what PyPI and uv refuse, and more. `rocm-wheels
+    verify` checks all this and whether the wheel is the build that was asked for; it needs a recipe.
+    """
+    from rocm_wheels.wheels.archive.faults import FAULTS
+
+    if list_faults:
+        for name, what in FAULTS.items():
+            click.echo(f"{name:20} {what}")
+        return
+    if not wheels:
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel verify dist/*.whl")
+    reports = [_checked(wheel) for wheel in wheels]
+    if as_json:
+        click.echo(json.dumps(reports, indent=1))
+    else:
+        for report in reports:
+            click.echo(
+                "\n".join(report["faults"] or [f"{report['file']}: no fault in {report['members']} files"])
+            )
+    failed = sum(bool(report["faults"]) for report in reports)
+    if failed:
+        raise AuditError(
+            f"{failed} of {len(reports)} wheels have faults" if failed > 1 else "a wheel has faults"
+        )
+
+
+def _checked(wheel: Path) -> dict[str, Any]:
+    from rocm_wheels.wheels.scan import scan_wheel
+
+    try:
+        scan = scan_wheel(wheel, device_code=False)
+    except DataError as unreadable:  # the other wheels are still worth a look
+        return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain(unreadable)]}
+    faults = [*scan.faults, *scan.repairable]
+    return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
+
+
+@group.command("retag")
+@_WHEELS
+@click.option("--version", metavar="V", help="The whole version, local part included.")
+@click.option("--local", metavar="L", help="The local part of the version (rocm7.2.0); '' takes it away.")
+@click.option("--build", metavar="TAG", help="The build tag, beginning with a digit; '' takes it away.")
+@click.option("--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times.")
+@click.option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
+@click.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
+@click.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
+@click.option(
+    "--output-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the old."
+)
+@click.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
+def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **options: Any) -> None:
+    """Write WHEELs anew under another version, tag, label or with other requirements.
+
+    File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
+    path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.
+    """
+    from rocm_wheels.wheels.archive.edits import edited_name
+    from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
+
+    if in_place and output_dir:
+        raise UsageError("--in-place and --output-dir exclude each other")
+    edit = _edit(**options)
+    for wheel in wheels:  # what cannot be is told before the first is written
+        edited_name(wheel.name, edit)
+    for wheel in wheels:
+        folder = output_dir or wheel.parent
+        same = edited_name(wheel.name, edit) == wheel.name
+        if same and folder.resolve() == wheel.parent.resolve() and not in_place:
+            raise UsageError(f"{wheel} would be replaced", tip="ask for --in-place, or name an --output-dir")
+        done = rewrite_wheel(wheel, folder, edit, replace=in_place and same)
+        if in_place and not same:
+            wheel.unlink()
+        click.echo(done.path)
+
+
+def _edit(
+    *, platforms: tuple[str, ...], added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None
+) -> Edit:
+    from rocm_wheels.wheels.archive.edits import Edit
+
+    tags = tuple(tag for given in platforms for tag in given.split("."))
+    edit = Edit(
+        version=parts["version"],
+        local=parts["local"],
+        build=parts["build"],
+        label=parts["label"],
+        platforms=tags or None,
+        requirements=_requirements(added, dropped) if added or dropped else None,
+    )
+    if edit == Edit():
+        raise UsageError("nothing is to be changed", tip="for example: --local rocm7.2.0")
+    return edit
+
+
+def _requirements(
+    added: tuple[str, ...], dropped: tuple[str, ...]
+) -> Callable[[tuple[str, ...]], Sequence[str]]:
+    import re
+
+    from packaging.utils import canonicalize_name
+
+    def project(text: str) -> str:  # of any requirement, with markers that packaging cannot read too
+        return canonicalize_name(re.match(r"[\w.-]*", text)[0])  # type: ignore[index]
+
+    def change(old: tuple[str, ...]) -> list[str]:
+        projects = {text: project(text) for text in old}
+        unwanted = {canonicalize_name(name): name for name in dropped}
+        if absent := sorted(unwanted.keys() - set(projects.values())):
+            has = ", ".join(sorted(set(projects.values()))) or "nothing"
+            raise UsageError(f"the wheel does not require {', '.join(absent)}", tip=f"it requires {has}")
+        kept = [text for text in old if projects[text] not in unwanted]
+        return [*kept, *(text for text in dict.fromkeys(added) if text not in kept)]
+
+    return change
+
+
+@group.command("diff")
+@click.argument("old", type=_FILE)
+@click.argument("new", type=_FILE)
+@_JSON
+@click.option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
+@click.pass_context
+def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:
+    """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated."""
+    from dataclasses import asdict
+
+    from rocm_wheels.wheels.compare import compare_wheels
+
+    found = compare_wheels(old, new)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=1))
+    else:
+        for name, (before, after) in found.fields.items():
+            click.echo(f"file name: {name} {before or 'none'} -> {after or 'none'}")
+        for sign, names in (("-", found.removed), ("+", found.added), ("~", found.changed)):
+            for name in names:
+                click.echo(f"{sign} {name}")
+        for name, (before, after) in found.modes.items():
+            click.echo(f"mode: {name} {before} -> {after}")
+        for name, (gone, come) in found.metadata.items():
+            click.echo(
+                "\n".join(
+                    [*(f"METADATA: -{name}: {v}" for v in gone), *(f"METADATA: +{name}: {v}" for v in come)]
+                )
+            )
+        for name in found.record:
+            click.echo(f"RECORD: another line for {name}")
+        if found.description:
+            click.echo("METADATA: another description")
+        if found.empty:
+            log.note("no difference")
+    if exit_code and not found.empty:
+        ctx.exit(1)
+
+
+@group.command("extract-metadata")
+@_WHEELS
+@click.option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
+def extract_metadata(wheels: tuple[Path, ...], beside: bool) -> None:
+    """Print the METADATA of a wheel, or write it beside the wheel as an index serves it."""
+    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+    from rocm_wheels.workspace import write_whole
+
+    if len(wheels) > 1 and not beside:
+        raise UsageError("one wheel at a time can be printed", tip="--beside writes a file for each")
+    for wheel in wheels:
+        content = read_dist_info_files(wheel).get("METADATA")
+        if content is None:
+            raise DataError(f"{wheel} has no METADATA")
+        if beside:
+            path = wheel.with_name(wheel.name + ".metadata")
+            write_whole(path, content)
+            click.echo(path)
+        else:
+            click.echo(content, nl=False)

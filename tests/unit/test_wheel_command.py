@@ -1,0 +1,206 @@
+"""``rocm-wheels wheel``: what is printed, what is written, what is refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from binary_writer import digest_of, wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.wheel import group
+from rocm_wheels.wheels.scan import scan_wheel
+
+INFO = "demo-1.0.dist-info"
+METADATA = (
+    "Metadata-Version: 2.4\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
+    "Requires-Dist: triton==3.5\nRequires-Dist: Jinja2; extra == 'x'\nProvides-Extra: x\n\nText.\n"
+)
+
+
+def made(folder: Path, files: dict[str, bytes] | None = None, **how: str) -> Path:
+    """A wheel with two files, or these."""
+    folder.mkdir(exist_ok=True, parents=True)
+    return wheel(
+        folder, files or {"demo/a.py": b"x = 1\n", "demo/b.py": b""}, **{"metadata": METADATA, **how}
+    )  # type: ignore[arg-type]
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> tuple[str, str]:
+    """Run a command of the group; return stdout and stderr."""
+    assert run_command(group, [*map(str, argv)]) == code
+    return capsys.readouterr()
+
+
+def test_show_tells_what_a_wheel_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "demo-1.0-7local-py3-none-any-rocm7.2_gfx942.whl"
+    path = made(tmp_path, {f"{INFO}/variant.json": b'{"variants": {}}'}, name=name)
+    out, _ = run(capsys, "show", path)
+    assert "label           rocm7.2_gfx942\n" in out
+    assert "requires        triton==3.5\n                Jinja2; extra == 'x'\n" in out
+    [shown] = json.loads(run(capsys, "show", path, "--json")[0])
+    assert shown == {
+        "file": str(path),
+        "name": "demo",
+        "version": "1.0",
+        "build": "7local",
+        "tags": ["py3-none-any"],
+        "label": "rocm7.2_gfx942",
+        "size": path.stat().st_size,
+        "generator": "test",
+        "requires_python": ">=3.10",
+        "requires": ["triton==3.5", "Jinja2; extra == 'x'"],
+        "extras": ["x"],
+        "dist_info": ["METADATA", "RECORD", "WHEEL", "variant.json"],
+        "variant": {"variants": {}},
+    }
+
+
+def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = made(tmp_path / "good"), made(tmp_path / "bad", {"/etc/x": b"1", "demo/a.py": b"x = 1\n"})
+    bad.write_bytes(bad.read_bytes() + b"tail")
+    (tmp_path / "cut").mkdir()
+    cut = tmp_path / "cut" / good.name
+    cut.write_bytes(good.read_bytes()[:-9])
+    out, err = run(capsys, "verify", good, bad, cut, code=14)
+    assert out.splitlines() == [
+        f"{good}: no fault in 5 files",
+        f"{bad}: 4 bytes behind its end record",
+        f"{bad}: /etc/x: this name leads out of the folder it is unpacked to: absolute",
+        f"{cut} is not a readable wheel: cut short or damaged",
+        "  because it has no end record: cut short, or no archive",
+    ]
+    assert "2 of 3 wheels have faults" in err
+    whole, faulty, unread = json.loads(run(capsys, "verify", good, bad, cut, "--json", code=14)[0])
+    assert (whole["faults"], whole["members"], len(whole["sha256"])) == ([], 5, 64)
+    assert len(faulty["faults"]) == 2
+    assert unread["sha256"] is None
+
+
+def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"hello"
+    assert f"{path}: a comment of 5 bytes" in run(capsys, "verify", path, code=14)[0]
+    run(capsys, "retag", path, "--label", "null", "--in-place")
+    run(capsys, "verify", tmp_path / "demo-1.0-py3-none-any-null.whl")
+
+
+def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "verify", "--list-faults")[0].splitlines()
+    assert any(line.startswith("overlap ") for line in lines)
+    assert "no wheels were named" in run(capsys, "verify", code=2)[1]
+
+
+def test_retag_writes_beside_and_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path)
+    changes = ["--local", "rocm7.2.0", "--add-requirement", "rocm==7.2.0", "--drop-requirement", "JINJA2"]
+    out, _ = run(capsys, "retag", path, *changes, "--build", "1", "--platform-tag", "linux_x86_64.win32")
+    [new] = [Path(line) for line in out.splitlines()]
+    assert new == tmp_path / "demo-1.0+rocm7.2.0-1-py3-none-linux_x86_64.win32.whl"
+    assert path.exists()
+    scan = scan_wheel(new)
+    assert scan.metadata and scan.metadata.requires_dist == ("triton==3.5", "rocm==7.2.0")
+    assert scan.faults == (f"{new}: WHEEL says Root-Is-Purelib: true, the file name is for a platform",)
+
+
+def test_retag_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path)
+    run(capsys, "retag", path, "--drop-requirement", "triton", "--in-place")
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    out, _ = run(capsys, "retag", path, "--version", "2", "--in-place")
+    assert [str(p) for p in tmp_path.iterdir()] == out.splitlines() == [f"{tmp_path}/demo-2-py3-none-any.whl"]
+    other = made(tmp_path)
+    wanted = tmp_path / "demo-2-py3-none-any.whl"
+    before = wanted.read_bytes()
+    _, err = run(capsys, "retag", other, "--version", "2", "--in-place", code=2)
+    assert "exists with other bytes" in err
+    assert wanted.read_bytes() == before
+    assert other.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "nothing is to be changed"),
+        (["--version", "x"], "the new version is none\n  because Invalid version: 'x'"),
+        (["--build", "a"], "'a' is not a build tag"),
+        (["--label", "Big"], "'Big' is not a variant label"),
+        (["--platform-tag", "a-b"], "'a-b' is not a platform tag"),
+        (
+            ["--drop-requirement", "numpy", "--in-place"],
+            "does not require numpy\ntip: it requires jinja2, triton",
+        ),
+        (["--add-requirement", "x ==", "--in-place"], "'x ==' is not a requirement"),
+        (["--drop-requirement", "triton"], "would be replaced\ntip: ask for --in-place"),
+        (["--label", "a", "--in-place", "--output-dir", "."], "exclude each other"),
+    ],
+)
+def test_what_cannot_be_retagged_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    path = made(tmp_path)
+    before = path.read_bytes()
+    assert message in run(capsys, "retag", path, *options, code=2)[1]
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/x": b"3"})
+    new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/x": b"3"})
+    run(capsys, "retag", new, "--local", "rocm7", "--drop-requirement", "triton", "--in-place")
+    new = tmp_path / "new" / "demo-1.0+rocm7-py3-none-any.whl"
+    out, _ = run(capsys, "diff", old, new)
+    assert out.splitlines() == [
+        "file name: version 1.0 -> 1.0+rocm7",
+        "- demo/b.py",
+        "+ demo/c.py",
+        "~ demo/a.py",
+        "METADATA: -version: 1.0",
+        "METADATA: +version: 1.0+rocm7",
+        "METADATA: -requires-dist: triton==3.5",
+    ]
+    found = json.loads(run(capsys, "diff", old, new, "--json")[0])
+    assert (found["added"], found["removed"], found["changed"]) == (
+        ["demo/c.py"],
+        ["demo/b.py"],
+        ["demo/a.py"],
+    )
+    run(capsys, "diff", old, new, "--exit-code", code=1)
+    assert run(capsys, "diff", old, old, "--exit-code") == ("", "no difference\n")
+
+
+def test_diff_sees_lines_of_record_and_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = made(tmp_path / "old")
+    with zipfile.ZipFile(old) as archive:
+        record = archive.read(f"{INFO}/RECORD").decode()
+    new = made(tmp_path / "new", record=record.replace(digest_of(b""), digest_of(b"other")))
+    assert run(capsys, "diff", old, new)[0] == "RECORD: another line for demo/b.py\n"
+    data = new.read_bytes()
+    new.write_bytes(data.replace((0o600 << 16).to_bytes(4, "little"), (0o755 << 16).to_bytes(4, "little")))
+    assert "mode: demo/a.py 600 -> 755" in run(capsys, "diff", old, new)[0]
+
+
+def test_metadata_is_extracted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other = made(tmp_path), made(tmp_path / "other")
+    assert run(capsys, "extract-metadata", path)[0] == METADATA
+    assert "one wheel at a time" in run(capsys, "extract-metadata", path, other, code=2)[1]
+    out, _ = run(capsys, "extract-metadata", path, other, "--beside")
+    assert [Path(line).read_text() for line in out.splitlines()] == [METADATA, METADATA]
+    assert out.splitlines()[0] == f"{path}.metadata"
+
+
+@pytest.mark.parametrize("command", ["show", "retag --label x", "diff {path}", "extract-metadata"])
+def test_what_is_no_wheel_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_text("<html>404</html>")
+    name, *more = command.format(path=path).split()
+    out, err = run(capsys, name, path, *more, code=2)
+    assert out == ""
+    assert f"{path} is not a readable wheel" in err
+    assert "because it has no end record" in err
