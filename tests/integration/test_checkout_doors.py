@@ -134,7 +134,7 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (TORCH, ["--checkout-dir", "other"], 10, "is a clone of file:///elsewhere"),
     (TORCH, ["--checkout-dir", "a-file/tree"], 10, "a-file is not a folder"),
     (TORCH, ["--repo-name", "../up"], 2, "is not the name of a folder"),
-    (TORCH, ["--depth", "0"], 2, "0 is not in the range x>=1"),
+    (TORCH, ["--depth", "0"], 2, "0 is not in the range 1<=x"),
     (TORCH, ["--jobs", "many"], 2, "'many' is not a valid integer"),
     (TORCH, ["--torch-dir", "x"], 2, "No such option"),
     (AUDIO, ["--torch-dir", "nowhere"], 2, "--torch-dir nowhere is not a folder"),

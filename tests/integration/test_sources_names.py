@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from patch_trees import Patched
-from source_trees import HIPIFY, Upstream, isolated_environment
+from source_trees import HIPIFY, Upstream, isolated_environment, make_upstream
 
-from rocm_wheels.errors import SourceError
+from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.status import tree_status
 
@@ -205,3 +205,87 @@ def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Pa
     with pytest.raises(SourceError, match=r"are in the way of .*:\n  case.cu"):
         tree.checkout(second, patch=False, hipify=False)
     assert (tree.directory / "case.cu").is_symlink()
+
+
+@pytest.fixture(scope="module")
+def refs(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    """An upstream with a ref of every kind; each name says where it leads."""
+    folder = tmp_path_factory.mktemp("refs")
+    up = make_upstream(folder / "repositories", isolated_environment(folder / "home"))
+    feature = up.git("root", "rev-parse", "feature")
+    for words in (
+        ("tag", "-a", "twice", "-m", "x", "v1"),
+        ("tag", "thrice", "twice"),
+        ("tag", "a-tree", "main^{tree}"),
+        ("tag", "-a", "a-tree-annotated", "-m", "x", "main^{tree}"),
+        ("tag", "a-file", "main:plain.txt"),
+        ("tag", "equal", "main"),
+        ("branch", "equal", "main"),
+        ("tag", "differing", "main"),
+        ("branch", "differing", "feature"),
+        ("update-ref", f"refs/heads/{feature}", "main"),
+        ("update-ref", f"refs/heads/{'1' * 40}", "main"),
+        ("update-ref", "refs/tags/refs/heads/main", "feature"),
+        ("update-ref", "refs/heads/HEAD", "feature"),
+        ("update-ref", "refs/heads/heads/deep", "feature"),
+        ("update-ref", "refs/heads/ünï-\N{SNOWMAN}", "feature"),
+        ("update-ref", "refs/notes/commits", "main:plain.txt"),
+    ):
+        up.git("root", *words)
+    return up
+
+
+ONE_COMMIT = {
+    "twice": "main",
+    "thrice": "main",
+    "tags/thrice": "main",
+    "refs/pull/7/head": "refs/pull/7/head",
+    "pull/7/head": "refs/pull/7/head",
+    "equal": "main",
+    "refs/tags/differing": "main",
+    "heads/differing": "feature",
+    "FEATURE": "feature",
+    "feature upper": "feature",
+    "refs/heads/FEATURE": "main",
+    f"refs/heads/{'1' * 40}": "main",
+    "refs/heads/main": "main",
+    "main": "main",
+    "HEAD": "main",
+    "refs/heads/HEAD": "feature",
+    "heads/deep": "feature",
+    "ünï-\N{SNOWMAN}": "feature",
+    "v1 object": "main",
+}
+
+
+@pytest.mark.slow
+def test_a_ref_means_one_commit(refs: Upstream, tmp_path: Path) -> None:
+    tree = Patched(refs, tmp_path / "tree", tmp_path / "none")
+    feature, tag = refs.git("root", "rev-parse", "feature"), refs.git("root", "rev-parse", "v1")
+    for name, commit in ONE_COMMIT.items():
+        ref = {"feature upper": feature.upper(), "v1 object": tag}.get(name, name.replace("FEATURE", feature))
+        head = tree.checkout(ref, patch=False, hipify=False, submodules=False, depth=1)
+        assert head == refs.git("root", "rev-parse", f"{commit}^{{commit}}"), name
+
+
+NO_COMMIT = {
+    "a-tree": "refs/tags/a-tree of .* is a tree, not a commit",
+    "a-tree-annotated": "refs/tags/a-tree-annotated of .* is a tree, not a commit",
+    "a-file": "refs/tags/a-file of .* is a blob, not a commit",
+    "refs/notes/commits": "refs/notes/commits of .* is a blob, not a commit",
+    "differing": r"differing of .* is ambiguous: refs/heads/differing is \w+, refs/tags/differing is \w+",
+    "1" * 40: "not our ref",
+    "TREE": "is a tree, not a commit",
+    "deep": "has no branch, tag or ref deep",
+    "feature/": "is not a ref",
+}
+
+
+@pytest.mark.parametrize("name", NO_COMMIT)
+def test_a_ref_that_means_none_or_two(refs: Upstream, tmp_path: Path, name: str) -> None:
+    tree = Patched(refs, tmp_path / "tree", tmp_path / "none")
+    ref = refs.git("root", "rev-parse", "main^{tree}") if name == "TREE" else name
+    with pytest.raises(RocmWheelsError, match=NO_COMMIT[name]) as refused:
+        tree.checkout(ref, patch=False)
+    assert refused.value.tip
+    assert not tree.directory.exists()

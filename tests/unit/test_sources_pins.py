@@ -49,6 +49,8 @@ def test_what_people_write_is_read(text: str) -> None:
         (AUDIO.rsplit("|", 1)[0] + "|", "f:1: the origin of torchaudio is not a repository: ''"),
         (AUDIO.rsplit("|", 1)[0] + "|--upload-pack=x", "f:1: the origin .* is not a repository"),
         (AUDIO.rsplit("|", 1)[0] + "|two words", "f:1: the origin .* is not a repository"),
+        (AUDIO.rsplit("|", 1)[0] + "|../audio", "f:1: the origin .* is not a repository: '../audio'"),
+        (AUDIO.rsplit("|", 1)[0] + "|audio", "f:1: the origin .* is not a repository"),
         (f"{AUDIO}\n# c\n{AUDIO.replace(A, B)}", f"f:3: torchaudio is {B} of .* but {A} of .* in line 1"),
         (f"{AUDIO}\n{AUDIO.replace('ROCm', 'pytorch')}", "f:2: torchaudio is .*pytorch/audio here"),
     ],

@@ -13,6 +13,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError, explain
 from rocm_wheels.model.names import RELEASE_TYPES, option_name, project_names
 from rocm_wheels.workspace import home, in_clone
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline.wheels import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FOLDER = GivenPath(file_okay=False)
 
 
 def default_root() -> Path:

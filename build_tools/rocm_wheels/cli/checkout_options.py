@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import network, patches
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.model.names import recipes_folder
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rocm_wheels.sources.patches.sets import PatchSet
     from rocm_wheels.sources.pins.choose import Pin
 
+_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
 _SAID_BY_A_LOCK = {
     "repo_hashtag": "--repo-hashtag",
@@ -35,7 +37,7 @@ def repo_option() -> click.Option:
     """Return the option that says where the checkouts are."""
     return click.Option(
         ["--repo"],
-        type=click.Path(path_type=Path),
+        type=GivenPath(),
         help="Folder of the checkouts (the clone's repos/, or here).",
     )
 
@@ -54,7 +56,7 @@ def options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
         click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-        click.Option(["--depth"], type=click.IntRange(min=1), help="Commits of history to fetch (all)."),
+        click.Option(["--depth"], type=_COUNT, help="Commits of history to fetch (all)."),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
@@ -62,7 +64,7 @@ def options() -> list[click.Parameter]:
         click.Option(
             ["--lock"],
             metavar="FILE",
-            type=click.Path(path_type=Path),
+            type=GivenPath(),
             help="Take commits and patch sets from a lock (see `rocm-wheels lock`).",
         ),
     ]
@@ -73,7 +75,7 @@ def torch_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["--torch-dir"],
-            type=click.Path(path_type=Path),
+            type=GivenPath(),
             help=f"Torch checkout that pins the others ({TORCH} under --repo).",
         ),
         click.Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),

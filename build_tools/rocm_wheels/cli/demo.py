@@ -15,6 +15,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.process import shell_line
 from rocm_wheels.workspace import exclusive, home, in_clone
 
@@ -61,7 +62,7 @@ def commands() -> Mapping[str, click.Command]:
 @click.command("demo")
 @click.option(
     "--output-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=GivenPath(file_okay=False),
     help="Where everything goes; the wheels are in its folder wheels.  [default: demo-output]",
 )
 def command(output_dir: Path | None) -> None:

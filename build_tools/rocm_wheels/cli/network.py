@@ -33,7 +33,7 @@ def options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--timeout"],
-            type=click.IntRange(min=1),
+            type=click.IntRange(min=1, max=86400),
             default=120,
             show_default=True,
             metavar="SECONDS",

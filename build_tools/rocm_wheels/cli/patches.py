@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 
 if TYPE_CHECKING:
     from rocm_wheels.sources.patches.sets import PatchSet
@@ -91,7 +92,7 @@ def folder_option() -> click.Parameter:
     """Return the option that says where the patch sets are."""
     return click.Option(
         ["--patch-dir"],
-        type=click.Path(path_type=Path),
+        type=GivenPath(),
         help="Folder of the patch sets (the clone's patches/).",
     )
 

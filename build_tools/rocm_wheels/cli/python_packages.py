@@ -6,18 +6,16 @@ from pathlib import Path
 
 import click
 
+from rocm_wheels.cli.paths import GivenPath
+
 
 def _targets(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
 
 
 @click.command("build-python-packages")
-@click.option(
-    "--artifact-dir", type=click.Path(path_type=Path), required=True, help="Artifacts of a ROCm build."
-)
-@click.option(
-    "--dest-dir", type=click.Path(path_type=Path), required=True, help="The wheels appear in its folder dist."
-)
+@click.option("--artifact-dir", type=GivenPath(), required=True, help="Artifacts of a ROCm build.")
+@click.option("--dest-dir", type=GivenPath(), required=True, help="The wheels appear in its folder dist.")
 @click.option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
 @click.option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
 @click.option(

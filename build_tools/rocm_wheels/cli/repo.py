@@ -12,6 +12,7 @@ import click
 from rocm_wheels.cli import checkout_options, patches
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.checkout_options import TORCH, commit_option, folder_of, repo_option
+from rocm_wheels.cli.paths import GivenPath
 
 if TYPE_CHECKING:
     from rocm_wheels.model.project import Project
@@ -68,7 +69,7 @@ def _hipify(project: str) -> click.Command:
 
 
 def _place_options(project: str) -> list[click.Parameter]:
-    folder = click.Path(path_type=Path)
+    folder = GivenPath()
     return [
         repo_option(),
         click.Option(["--repo-name"], metavar="NAME", help=f"Folder under --repo ({project})."),
@@ -79,7 +80,9 @@ def _place_options(project: str) -> list[click.Parameter]:
 def _directory(project: str, repo: Path | None, repo_name: str | None, checkout_dir: Path | None) -> Path:
     if checkout_dir is not None:
         return checkout_dir
-    if repo_name is not None and (not repo_name or Path(repo_name).name != repo_name or repo_name == ".."):
+    if repo_name is not None and (
+        not repo_name or Path(repo_name).name != repo_name or repo_name in ("..", ".git")
+    ):
         from rocm_wheels.errors import UsageError
 
         raise UsageError(

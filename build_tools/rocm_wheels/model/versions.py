@@ -41,7 +41,10 @@ def base_version(source: Path, file: str = "version.txt") -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"cannot read the version of {source.name} from {path}") from cause
+        raise DataError(
+            f"cannot read the version of {source.name} from {path}",
+            tip="it must hold the base version, such as 2.9.0; is this the right folder?",
+        ) from cause
     return parse_base_version(text, name=str(path))
 
 
@@ -144,4 +147,4 @@ def _version(
     try:
         return Version(text)
     except InvalidVersion:
-        raise error(f"{what}: {text!r} is not a version (PEP 440)") from None
+        raise error(f"{what}: {text!r} is not a version (PEP 440)", tip="such as 2.9.0 or 2.9.0a0") from None

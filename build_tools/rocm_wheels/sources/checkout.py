@@ -34,6 +34,7 @@ from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
 from rocm_wheels.sources.trees import Part, entries, has_commit, head_and_place, is_whole, repositories
+from rocm_wheels.sources.unfinished import refuse_unfinished
 from rocm_wheels.workspace import exclusive
 
 
@@ -188,7 +189,8 @@ def _prepare(
 ) -> str:
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
-    fresh = not all((place / name).exists() for name in _REPOSITORY)
+    linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
+    fresh = not linked and not all((place / name).exists() for name in _REPOSITORY)
     if fresh or (state is not None and state.operation is not None):
         blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
         write_state(place, state or blank)
@@ -198,10 +200,11 @@ def _prepare(
         raise remote.no_sha256(f"the repository in {request.directory}")
     origin = known.get("remote.origin.url", "")
     if origin != pin.origin and state is None and not fresh:
+        what = f"a clone of {process.hide_credentials(origin)}, not" if origin else "no clone"
         raise SourceError(
-            f"{request.directory} is a clone of {process.hide_credentials(origin) or 'nothing'}, "
-            f"not of {process.hide_credentials(pin.origin)}",
-            tip="name another folder with --checkout-dir, or give that origin with --gitrepo-origin",
+            f"{request.directory} is {what} of {process.hide_credentials(pin.origin)}",
+            tip="name another folder with --checkout-dir"
+            + (", or give that origin with --gitrepo-origin" if origin else ""),
         )
     if not is_whole(plain, commit):
         depth = request.depth
@@ -257,6 +260,7 @@ def _bring(
     git = without_private_filters(Git(request.directory, env))
     refuse_early(git, commit, request.patches)
     if state is not None and state.operation is not None:
+        refuse_unfinished(repositories(git), locks=False)  # a killed git of ours left those
         rescue_all(git, state, commit)
         parts = repositories(git)
     else:

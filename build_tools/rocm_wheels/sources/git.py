@@ -14,7 +14,9 @@ from pathlib import Path
 
 from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.advice import advised
 
+OLDEST = (2, 28)  # for `git init --initial-branch`; all else that we ask is older
 OUR_NAME = "rocm-wheels"
 OUR_EMAIL = "rocm-wheels@noreply.invalid"
 FETCH_SECONDS = 12 * 3600.0  # of a transfer that moves; one that stands still is cut by ``silence``
@@ -22,6 +24,8 @@ LOCAL_SECONDS = 1800.0
 
 # What follows is work on this machine, and of that git shows only a part.
 _ARRIVED = re.compile(r"(Receiving|Unpacking) objects: 100%")
+
+_SEEN: set[str] = set()  # values of PATH whose git will do
 
 # Each of these, set by a user or an administrator, would change trees or commits, or stop for a
 # question. `core.excludesFile` stays: what a user ignores is no change of theirs.
@@ -86,16 +90,17 @@ class Git:
         self, *arguments: str, stdin: bytes | None = None, what: str | None = None, tip: str | None = None
     ) -> str:
         """Return what a local command printed. Raises SourceError with git's own words."""
-        return process.capture(
-            self.command(arguments),
-            env=self.environment(),
-            cwd=self.directory,
-            stdin=stdin,
-            timeout=LOCAL_SECONDS,
-            check=SourceError,
-            what=what or self.words_for(arguments),
-            tip=tip,
-        )
+        with advised(f"the repository of {self.directory}"):
+            return process.capture(
+                self.command(arguments),
+                env=self.environment(),
+                cwd=self.directory,
+                stdin=stdin,
+                timeout=LOCAL_SECONDS,
+                check=SourceError,
+                what=what or self.words_for(arguments),
+                tip=tip,
+            )
 
     def fields(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
         """Return the NUL-terminated fields that a command with ``-z`` printed."""
@@ -124,22 +129,24 @@ class Git:
 
         Give it ``--progress``, or it says nothing. Raises SourceError.
         """
-        process.run(
-            self.command(arguments),
-            env=self.environment(),
-            cwd=self.directory,
-            on_line=lambda line: log.live(f"{what}: {line}"),
-            timeout=FETCH_SECONDS,
-            silence=silence,
-            calm=lambda line: bool(_ARRIVED.search(line)),
-            check=SourceError,
-            what=what,
-            tip=tip,
-        )
+        with advised(f"the repository of {self.directory}, or its origin,"):
+            process.run(
+                self.command(arguments),
+                env=self.environment(),
+                cwd=self.directory,
+                on_line=lambda line: log.live(f"{what}: {line}"),
+                timeout=FETCH_SECONDS,
+                silence=silence,
+                calm=lambda line: bool(_ARRIVED.search(line)),
+                check=SourceError,
+                what=what,
+                tip=tip,
+            )
         log.live("")
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """Return the whole command line."""
+        """Return the whole command line. Raises SourceError when there is no git, or none that will do."""
+        require_git(self.env)
         pairs = [f"{key}={value}" for key, value in _NEUTRAL.items()] + list(self.settings)
         return ["git", *(word for pair in pairs for word in ("-c", pair)), *arguments]
 
@@ -165,6 +172,25 @@ class Git:
 def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what would point git, and builds that ask it, at another repository."""
     return {name: value for name, value in env.items() if name not in _LOCAL_VARIABLES}
+
+
+def require_git(env: Mapping[str, str]) -> None:
+    """Raise SourceError when the PATH finds no git, or one that lacks what we ask of it."""
+    path = env.get("PATH", "")
+    if path in _SEEN:
+        return
+    needed = ".".join(map(str, OLDEST))
+    tip = f"have git {needed} or newer on the PATH"
+    try:
+        said = process.capture(["git", "version"], env=env, timeout=60, check=SourceError, what="git")
+    except SourceError as cause:
+        raise SourceError("there is no git that can be started", tip=tip) from cause
+    version = re.match(r"git version (\d+)\.(\d+)", said)
+    if version is None:
+        raise SourceError(f"`git version` says {said[:100]!r}, which is no version", tip=tip)
+    if (int(version[1]), int(version[2])) < OLDEST:
+        raise SourceError(f"git {version[1]}.{version[2]} is too old: {needed} is needed", tip=tip)
+    _SEEN.add(path)
 
 
 def git_directory(git: Git) -> Path:

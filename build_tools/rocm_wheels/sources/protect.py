@@ -28,6 +28,7 @@ from rocm_wheels.sources.trees import (
     side_by_side,
     temporary_index,
 )
+from rocm_wheels.sources.unfinished import refuse_unfinished
 
 _SHOWN = 12
 _LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
@@ -35,6 +36,7 @@ _LETTERS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "
 
 def refuse_own_work(parts: Sequence[Part], state: State | None) -> None:
     """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
+    refuse_unfinished(parts)
     files = _files([part for part in parts if part.head], state)
     if files:
         raise SourceError(
@@ -67,6 +69,7 @@ def keep_commits(parts: Sequence[Part], state: State | None, target: str) -> Non
 
 def refuse_uncommitted(parts: Sequence[Part], state: State | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
+    refuse_unfinished(parts)
     files = _files(parts, state, links=True)
     if files:
         raise SourceError(

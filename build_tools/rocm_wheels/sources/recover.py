@@ -132,8 +132,27 @@ def _leftovers(place: Path) -> list[int]:
     return found
 
 
+def _living_gits(tree: Path) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # gone meanwhile, or somebody else's
+        with contextlib.suppress(OSError):
+            if (process / "comm").read_text() == "git\n" and (process / "cwd").readlink().is_relative_to(
+                tree
+            ):
+                found.append(int(process.name))
+    return found
+
+
 def _remove_locks(place: Path) -> None:
-    """Remove the lock files of git processes that were killed; none of them runs any more."""
+    """Remove the lock files of git processes that were killed; ours do not run any more.
+
+    Raises SourceError while somebody's own git works in the tree (Linux; elsewhere not seen).
+    """
+    if living := _living_gits(place.parent):
+        raise SourceError(
+            f"git (process {living[0]}) is at work in {place.parent}", tip="wait for it to end, or end it"
+        )
     for folder, folders, files in os.walk(place):
         folders[:] = [name for name in folders if name not in ("objects", "worktrees", OWN_FOLDER)]
         for name in files:

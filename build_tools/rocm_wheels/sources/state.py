@@ -67,11 +67,11 @@ def read_state(git_directory: Path) -> State | None:
     """
     path = state_file(git_directory)
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        return _parse(json.loads(text))
+        return _parse(json.loads(data.decode("utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as cause:
         raise SourceError(
             f"{path} cannot be understood (another version of rocm-wheels?)",
@@ -91,4 +91,9 @@ def _parse(value: dict[str, Any]) -> State:
         raise ValueError("unknown format")
     left = {path: Left(**entry) for path, entry in value.pop("left").items()}
     generated = tuple(value.pop("generated"))
-    return State(left=left, generated=generated, **value)
+    state = State(left=left, generated=generated, **value)
+    texts = [state.origin, state.ref, state.upstream, *generated]
+    texts += [text for one in left.values() for text in (one.head, one.upstream, one.tree)]
+    if not all(isinstance(text, str) for text in texts) or (state.operation is None and "" not in left):
+        raise ValueError("values of another kind")
+    return state

@@ -65,6 +65,11 @@ def fetch(
             _transfer(git, wanted, [f"+{wanted.source}:{target}"], transport)
         else:
             raise
+    if (kind := git.text("cat-file", "-t", f"{target}^{{}}")) != "commit":
+        git.text("update-ref", "-d", target)
+        raise SourceError(
+            f"{wanted.words} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
+        )
     return git.text("rev-parse", f"{target}^{{commit}}")
 
 

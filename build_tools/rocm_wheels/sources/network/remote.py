@@ -7,10 +7,11 @@ from pathlib import Path
 
 from rocm_wheels import process
 from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.sources.advice import advised
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.transport import Transport, tried
 
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}\Z")
 _LONG_ID = re.compile(r"[0-9a-f]{64}\Z")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lock\Z")  # git-check-ref-format
 _LOCAL = re.compile(r"file://", re.IGNORECASE)
@@ -76,33 +77,37 @@ def resolve(
     is no such ref, or a branch and a tag of that name differ.
     """
     if is_commit(ref):
-        return ref, ref
+        return ref.lower(), ref.lower()
     shown = process.hide_credentials(origin)
     what = f"asking {shown} for {ref}"
     tip = f"check {options[0]} and the network; nothing was changed"
     if transport.mirrors is not None:
         tip += f". A mirror never answers for a branch or tag; it does for a commit ({options[1]})"
     asking = git.setting(*transport.settings)
-    said = tried(
-        lambda: process.capture(
-            asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
-            env=asking.environment(),
-            cwd=asking.directory,
-            timeout=transport.timeout,
-            check=SourceError,
+    with advised():
+        said = tried(
+            lambda: process.capture(
+                asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
+                env=asking.environment(),
+                cwd=asking.directory,
+                timeout=transport.timeout,
+                check=SourceError,
+                what=what,
+                tip=tip,
+            ),
+            transport=transport,
             what=what,
-            tip=tip,
-        ),
-        transport=transport,
-        what=what,
-    )
+        )
     found = {name: commit for commit, name in (line.split("\t", 1) for line in said.splitlines())}
-    names = [name for name in (ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}") if name in found]
+    names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    if ref in found and (ref == "HEAD" or ref.startswith("refs/")):
+        names = [ref]  # a whole name, whatever else ends like it
+    names = [name for name in names if name in found]
     if not names:
         raise SourceError(
             f"{shown} has no branch, tag or ref {ref}",
             tip="a commit needs all 40 digits"
-            if re.fullmatch("[0-9a-f]{7,39}", ref)
+            if re.fullmatch("[0-9a-fA-F]{7,}", ref)
             else "see `git ls-remote`; a pull request is refs/pull/N/head",
         )
     if any(_LONG_ID.match(commit) for commit in found.values()):

@@ -20,6 +20,7 @@ from rocm_wheels.sources.patches.mail import PatchRefused, commit_series, patch_
 from rocm_wheels.sources.patches.sets import Patch, PatchSet, read_patch_set
 from rocm_wheels.sources.state import HIPIFY_TAG, OWN_FOLDER, UPSTREAM_TAG, State, read_state, write_state
 from rocm_wheels.sources.trees import Part, has_commit, head_and_place, repositories
+from rocm_wheels.sources.unfinished import refuse_unfinished
 from rocm_wheels.workspace import exclusive, write_whole
 
 _NO_TREE = "run `checkout` first, or name it with --checkout-dir"
@@ -97,6 +98,8 @@ def _refuse_unfinished(git: Git, state: State | None) -> None:
             f"the {state.operation} in {git.directory} was interrupted",
             tip="run `checkout` again; it carries on",
         )
+    parts = repositories(git)
+    refuse_unfinished(parts)
     left = state.left.get("") if state is not None else None
     if state is not None and state.hipify == "uncommitted" and left is not None:
         for part in repositories(git):
@@ -107,7 +110,7 @@ def _refuse_unfinished(git: Git, state: State | None) -> None:
                     "the two cannot be told apart",
                     tip="check out with --commit-hipify (or --no-hipify) and commit there",
                 )
-    files = [part.inside(path) for part in repositories(git) for _, path in protect.changes(part, state)]
+    files = [part.inside(path) for part in parts for _, path in protect.changes(part, state)]
     if files:
         raise SourceError(
             f"{git.directory} has changes that are not committed: {', '.join(files[:5])}"

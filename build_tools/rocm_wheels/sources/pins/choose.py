@@ -147,7 +147,10 @@ def _check_line(torch: TreeFiles, line: Line) -> None:
     """Raise SourceError when the torch tree, which pins, is not of the line that was asked for."""
     found = torch.text("version.txt")
     if found is None:
-        raise DataError(f"cannot read the version of torch from {torch.name('version.txt')}")
+        raise DataError(
+            f"there is no {torch.name('version.txt')}, which says what torch this is",
+            tip=f"check out torch with --line {line.name} first, or leave --line out to take its pins",
+        )
     text = parse_base_version(found, name=torch.name("version.txt"))
     version = Version(text)
     fits = version.is_prerelease if line.torch is None else f"{version.major}.{version.minor}" == line.torch

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rocm_wheels.errors import DataError
+from rocm_wheels.sources.pins.files import shortened
 
 FILE_NAME = "related_commits"
+_TIP = "put the row right; a row that nobody can read pins nothing"
 _FIELDS = ("os", "source", "project", "branch", "commit", "origin")
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}\Z")
+_ORIGIN = re.compile(r"[\w.+-]+://|[\w.@+-]+:|/")  # a URL, host:path as for ssh, an absolute path
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f]|\A-")
 
 
@@ -57,18 +60,22 @@ def _rows(text: str, name: str) -> Iterator[RelatedCommit]:
         if len(fields) != len(_FIELDS):
             raise DataError(
                 f"{name}:{number}: a row has {len(_FIELDS)} fields ({'|'.join(_FIELDS)}), "
-                f"this one has {len(fields)}: {line!r}"
+                f"this one has {len(fields)}: {shortened(line)!r}",
+                tip=_TIP,
             )
         _, _, project, branch, commit, origin = fields
         if not project:
-            raise DataError(f"{name}:{number}: no project is named: {line!r}")
+            raise DataError(f"{name}:{number}: no project is named: {shortened(line)!r}", tip=_TIP)
         if not _COMMIT.match(commit):
             raise DataError(
-                f"{name}:{number}: the commit of {project} must be 40 hex digits, not {commit!r}",
+                f"{name}:{number}: the commit of {project} must be 40 hex digits, not {shortened(commit)!r}",
                 tip="a pin names one commit; a branch or a shortened commit is none",
             )
-        if not origin or _UNSAFE.search(origin):
-            raise DataError(f"{name}:{number}: the origin of {project} is not a repository: {origin!r}")
+        if not _ORIGIN.match(origin) or _UNSAFE.search(origin):
+            raise DataError(
+                f"{name}:{number}: the origin of {project} is not a repository: {shortened(origin)!r}",
+                tip="give a URL, or a whole path",
+            )
         yield RelatedCommit(project, branch, commit.lower(), origin, number)
 
 
