@@ -1,0 +1,13 @@
+"""Print what is reported of this machine, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from . import get_supported_configs
+
+try:
+    print(json.dumps({config.name: config.values for config in get_supported_configs()}))
+except ValueError as wrong:
+    sys.exit(f"error: {wrong}")
