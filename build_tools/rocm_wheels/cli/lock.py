@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -143,6 +144,8 @@ def output_of(path: Path | None) -> Path | None:
     above = next((folder for folder in path.absolute().parents if folder.exists()), None)
     if above is None or not above.is_dir():
         raise UsageError(f"-o {path}: {above} is not a folder", tip="choose another file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UsageError(f"-o {path}: {above} is not writable", tip="make it so, or choose another file")
     return path
 
 

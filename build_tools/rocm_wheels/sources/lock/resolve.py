@@ -66,17 +66,15 @@ def resolve(
     checkouts: Path | None,
     env: Mapping[str, str],
     transport: Transport,
-    torch_is_read: bool = False,
 ) -> Resolved:
     """Find the commit, tree, version and submodules of every project.
 
-    ``torch`` is read where one needs it (or ``torch_is_read``), and locked only when it is among
-    ``wanted``. ``checkouts``: a folder in which existing checkouts save the network. Raises SourceError and
-    DataError; the first in the order of the projects.
+    ``torch`` is read where one needs it, and locked only when it is among ``wanted``. ``checkouts``: a
+    folder in which existing checkouts save the network. Raises SourceError and DataError.
     """
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
         run = _Run(wanted, Library(Path(scratch), env=env, transport=transport), checkouts, platform)
-        spread(lambda job: (None, job()), run.begin(torch, always=torch_is_read), jobs=transport.jobs)
+        spread(lambda job: (None, job()), run.begin(torch), jobs=transport.jobs)
     log.live("")
     opened = run.found.get(torch.project.name)
     return Resolved({one.project.name: run.locked(one) for one in wanted}, opened and opened[1])
@@ -93,12 +91,12 @@ class _Run:
         recipes = map(load_project, project_names())
         self._pins = {file for recipe in recipes for file in pin_files(recipe.source.on(platform))}
 
-    def begin(self, torch: Wanted, *, always: bool) -> list[_Job]:
+    def begin(self, torch: Wanted) -> list[_Job]:
         """Return the first jobs; each returns those that it makes possible."""
         readers = [one for one in self._wanted if one.reads_torch]
         others = [one for one in self._wanted if not one.reads_torch and one is not torch]
         jobs: list[_Job] = [partial(self._project, one, None) for one in others]
-        if readers or always or torch in self._wanted:
+        if readers or torch in self._wanted:
             jobs.insert(0, partial(self._project, torch, None, readers))
         return jobs
 
