@@ -30,6 +30,7 @@ _TAIL_LINES = 15
 # up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
 # endless word would take time with the square of its length
 _URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
+_FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -304,7 +305,7 @@ def _start(
 
 def _tip(said: Sequence[str], tip: str | None) -> str | None:
     """Return what to do about a full disk, whatever else a program was doing; else ``tip``."""
-    full = any("no space left on device" in line.lower() for line in said)
+    full = any(_FULL.search(line) for line in said)
     return "free some space, then run the same command again" if full else tip
 
 

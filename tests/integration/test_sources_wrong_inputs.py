@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.repo import door
 
+CLONE = Path(__file__).resolve().parents[2]
 DOORS: dict[str, Callable[[], click.Command]] = {
     "torch": lambda: door("pytorch"),
     "audio": lambda: door("pytorch_audio"),
@@ -401,3 +403,67 @@ def test_wrong_input(
 def test_the_table_is_long_enough() -> None:
     assert len(TABLE) >= 45
     assert sys.platform != "linux" or len({row.what for row in TABLE}) == len(TABLE)
+
+
+def outside(box: Box, *line: str, prefix: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Run torch's door as a program, below another one; return its exit code and what it said."""
+    done = subprocess.run(
+        [*prefix, sys.executable, str(CLONE / "repos/pytorch_torch_repo.py"), *line],
+        cwd=box.folder,
+        env={**box.upstream.env, "HOME": str(box / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_what_may_not_be_written(box: Box) -> None:
+    prefix: tuple[str, ...] = ()
+    if os.geteuid() == 0:  # who may do everything, without that
+        prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--")
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may write everywhere")
+    wanted = ["--gitrepo-origin", box.upstream.url, "--repo-hashtag", "main", "--checkout-dir"]
+    (box / "closed").mkdir()
+    for folder in (box / "closed", box / "home"):
+        folder.chmod(0o555)
+    code, said = outside(box, "checkout", *wanted, "closed/tree", prefix=prefix)
+    assert (code, "Permission denied" in said, "tip: make it writable" in said) == (2, True, True), said
+    assert not any((box / "closed").iterdir())
+    code, said = outside(box, "checkout", *wanted, "tree", prefix=prefix)
+    assert code == 0, said  # nothing is kept in HOME
+    before = box.everything()
+    wanted[3] = "feature"
+    for path, part in (("tree/.git/rocm-wheels/.lock", "rocm-wheels/.lock"), ("tree/a.cu", 'open("a.cu")')):
+        mode = (box / path).stat().st_mode
+        (box / path).chmod(0o000)
+        code, said = outside(box, "checkout", *wanted, "tree", prefix=prefix)
+        (box / path).chmod(mode)
+        assert (code in (2, 10), "Permission denied" in said, part in said) == (True, True, True), said
+        assert "\ntip: " in said and "Traceback" not in said, said
+        assert box.everything() == before
+
+
+@pytest.mark.slow
+def test_a_full_disk_and_then_some_space(box: Box) -> None:
+    unshare = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+    (box / "small").mkdir()
+    script = 'mount -t tmpfs -o size=$1 none small || exit 99; shift; "$@"; echo "ended $?"; '
+    script += 'mount -o remount,size=50m small; "$@"; echo "ended $?"; git -C small/tree rev-parse HEAD'
+    head = box.git(str(box.ready), "rev-parse", "HEAD")
+    for size in ("4k", "64k", "250k"):
+        prefix = (*unshare, "sh", "-c", script, "sh", size)
+        if shutil.which("unshare") is None:
+            pytest.skip("no unshare here, for a small disk")
+        wanted = ["--gitrepo-origin", box.upstream.url, "--repo-hashtag", "main"]
+        code, said = outside(box, "checkout", *wanted, "--checkout-dir", "small/tree", prefix=prefix)
+        if code == 99 or "unshare failed" in said:
+            pytest.skip("no small disk can be mounted here")
+        ended = re.findall(r"ended (\d+)", said)
+        assert ended[0] in ("2", "10") or (ended[0] == "0" and size == "250k"), said
+        assert ended[1] == "0", said
+        assert ended[0] == "0" or "\ntip: free some space" in said, said
+        assert head in said and "Traceback" not in said
