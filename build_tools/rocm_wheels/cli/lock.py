@@ -103,7 +103,7 @@ def _command() -> click.Group:
             ),
             *patches.several_options(),
             checkout_options.repo_option(),
-            *network.options(),
+            *network.options(fills_mirrors=False),
         ],
         callback=_run,
         help=_HELP,

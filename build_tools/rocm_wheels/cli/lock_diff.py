@@ -60,7 +60,7 @@ def _command() -> click.Command:
                 ["--require-history"], is_flag=True, help="Fail when commits between could not be found."
             ),
             click.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
-            *network.options(),
+            *network.options(fills_mirrors=False),
         ],
         callback=_run,
         help=_HELP,

@@ -38,7 +38,7 @@ def _command() -> click.Command:
             click.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
             patches.folder_option(),
             checkout_options.repo_option(),
-            *network.options(),
+            *network.options(fills_mirrors=False),
         ],
         callback=_run,
         help=_HELP,

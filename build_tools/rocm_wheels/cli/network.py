@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 _JOBS = 8
 
 
-def options() -> list[click.Parameter]:
-    """Return the options that ``transport_of`` reads."""
+def options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
+    """Return the options that ``transport_of`` reads; ``fills_mirrors``: the command writes there too."""
+    mirrors = "that all checkouts share; made when missing." if fills_mirrors else "to look into first."
     return [
         click.Option(
             ["--mirror-dir"],
             metavar="DIR",
             envvar="ROCM_WHEELS_MIRROR_DIR",
             show_envvar=True,
-            help="Folder of bare repositories that all checkouts share; made when missing.",
+            help=f"Folder of bare repositories {mirrors}",
         ),
         click.Option(
             ["--retries"],
