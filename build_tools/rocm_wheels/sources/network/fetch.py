@@ -73,6 +73,14 @@ def fetch(
     return git.text("rev-parse", f"{target}^{{commit}}")
 
 
+def objects_of(git: Git) -> Path:
+    """Return the folder of a repository's objects."""
+    place = git.variables.get("GIT_DIR", "")
+    if place and not Path(place, "commondir").exists():  # of a linked working tree (gitrepository-layout(5))
+        return Path(place, "objects")
+    return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
+
+
 def is_shallow(git: Git) -> bool:
     """Tell whether history was cut."""
     return git.text("rev-parse", "--is-shallow-repository") == "true"
@@ -153,7 +161,7 @@ def _transfer(git: Git, wanted: Wanted, arguments: Sequence[str], transport: Tra
 @contextmanager
 def _without_scraps(git: Git) -> Iterator[None]:
     """Remove what a transfer that fails leaves: git keeps the beginning of a pack and never uses it."""
-    packs = Path(git.directory, git.text("rev-parse", "--git-path", "objects/pack"))
+    packs = objects_of(git) / "pack"
     before = set(packs.glob("tmp_*"))
     try:
         yield

@@ -12,31 +12,35 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import FETCH_SECONDS, Git
-from rocm_wheels.sources.network.fetch import Wanted, fetch, under_way
+from rocm_wheels.sources.network.fetch import Wanted, fetch, objects_of, under_way
 from rocm_wheels.sources.network.remote import no_sha256
 from rocm_wheels.sources.network.sharing import share
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.recover import MARK
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER
 from rocm_wheels.sources.trees import has_object, is_whole
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.workspace import exclusive, write_whole
 
-# What is only there once the repository is set up whole; the rest lets everything arrive as packs,
-# and keeps git from removing any while checkouts link them.
-_SETTINGS = {
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "fetch.unpackLimit": "1",
-    "transfer.unpackLimit": "1",
-    "uploadpack.allowAnySHA1InWant": "true",
-    "rocm-wheels.mirror": "1",
-}
+# Everything arrives as packs, git by itself removes none, and any commit is given out to a checkout.
+_SETTINGS = """
+[gc]
+	auto = 0
+[maintenance]
+	auto = false
+[fetch]
+	unpackLimit = 1
+[transfer]
+	unpackLimit = 1
+[uploadpack]
+	allowAnySHA1InWant = true
+"""
+_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
 _OF_INIT = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
 _USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
 _TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
@@ -86,7 +90,7 @@ def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transpor
         near = Wanted(mirror.folder.as_uri(), commit, wanted.name)
         local = git.setting("protocol.file.allow=always")
         return fetch(local, near, FETCHED_REF, depth=depth, transport=transport)
-    share(mirror.folder / "objects", Path(git.directory, git.text("rev-parse", "--git-path", "objects")))
+    share(mirror.folder / "objects", objects_of(git))
     git.text("update-ref", FETCHED_REF, commit, what=f"taking {commit[:12]} from {mirror.folder}", tip=_TIP)
     return commit
 
@@ -115,8 +119,8 @@ def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> 
         if not holds(mirror, commit):
             target = f"{mirror.space}/fetched"
             commit = fetch(mirror.git, wanted, target, depth=None, transport=transport, space=mirror.space)
-            mirror.git.text("update-ref", f"{mirror.space}/commits/{commit}", commit)
-            mirror.git.text("update-ref", "-d", target)
+            words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
+            mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
     return mirror, commit
 
 
@@ -127,12 +131,8 @@ def holds(mirror: Mirror, commit: str) -> bool:
 
 def _is_ready(mirror: Mirror) -> bool:
     """Tell whether a mirror is set up; raise SourceError for one that cannot vouch for its objects."""
-    if not (mirror.folder / "config").is_file() or not (mirror.folder / "HEAD").is_file():
+    if not (mirror.folder / "HEAD").is_file():
         return False
-    listed = mirror.git.fields("config", "--file", str(mirror.folder / "config"), "-z", "--list")
-    settings = {key.lower(): value for key, _, value in (record.partition("\n") for record in listed)}
-    if settings.get("extensions.objectformat", "sha1") != "sha1":
-        raise no_sha256(f"the mirror {mirror.folder}")
     objects = mirror.folder / "objects"
     why = (
         "is shallow: it has only a part of the history"
@@ -140,12 +140,12 @@ def _is_ready(mirror: Mirror) -> bool:
         else "borrows its objects from another repository (objects/info/alternates)"
         if _has_text(objects / "info/alternates")
         else "is a partial clone: files are missing in it"
-        if any((objects / "pack").glob("*.promisor")) or "extensions.partialclone" in settings
+        if any((objects / "pack").glob("*.promisor"))
         else ""
     )
     if why:
         raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_TIP)
-    return settings.get("rocm-wheels.mirror") == "1"
+    return (mirror.folder / OWN_FOLDER / _MARK).exists()
 
 
 def _make(mirror: Mirror) -> None:
@@ -153,11 +153,13 @@ def _make(mirror: Mirror) -> None:
     there = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
     if not {"HEAD", "objects", "refs"} <= there and not there <= _OF_INIT:
         raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_TIP)
-    bare = replace(mirror.git, settings=())
-    bare.text("init", "--quiet", "--bare", "--template=", what=f"making the mirror {mirror.folder}")
-    for key, value in _SETTINGS.items():
-        bare.text("config", "--replace-all", key, value)
-    _is_ready(mirror)
+    config = mirror.folder / "config"
+    long_ids = ("config", "--file", str(config), "--get", "extensions.objectformat", "sha256")
+    if config.exists() and mirror.git.succeeds(*long_ids):
+        raise no_sha256(f"the mirror {mirror.folder}")
+    mirror.git.text("init", "--quiet", "--bare", "--template=", what=f"making the mirror {mirror.folder}")
+    write_whole(config, config.read_bytes() + _SETTINGS.encode("ascii"))
+    (mirror.folder / OWN_FOLDER / _MARK).touch()
 
 
 def _has_text(path: Path) -> bool:

@@ -123,7 +123,7 @@ class Prefetch:
         root = self.root.git
         # its own working tree may not be there yet, or be gone: git would refuse to start
         git = root.using(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
-        if not is_whole(git, link.commit):
+        if fresh or not is_whole(git, link.commit):
             trusted = is_server(link.url)
             wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
             depth = self._depth(git, folder, link.module)
