@@ -27,16 +27,16 @@ request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "te
     commit_hipify=commit == "True", local_origin=True)
 checkout(request, env=os.environ, python=Path(python))
 """
-# Counts the commands that we start, writes them down, and at number KILL_AT ends us, as
-# `kill -9` would, before or after the command did its work.
+# Counts the commands that we start (several at a time: each takes the first number whose file nobody has
+# made), writes them down, and at number KILL_AT ends us, as `kill -9` would, before or after the command
+# did its work.
 SHIM = """#!/bin/sh
-until mkdir "$SHIM_FOLDER/turn" 2> /dev/null; do sleep 0.001; done  # several count at a time
-n=$(($(cat "$SHIM_FOLDER/count") + 1)); echo $n > "$SHIM_FOLDER/count"
 seen=; for word in "$@"; do
   if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
-  else echo "$word" >> "$SHIM_FOLDER/log"; break; fi
+  else break; fi
 done
-rmdir "$SHIM_FOLDER/turn"
+set -C; n=1
+until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
   REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
@@ -66,8 +66,7 @@ class Killed:
 
     def run(self, ref: str, at: int, how: str, *, commit: bool = True) -> list[str]:
         """Check out; return the commands that were started (their first word)."""
-        (self.folder / "count").write_text("0")
-        (self.folder / "log").write_text("")
+        begin_count(self.folder)
         env = {
             **self.upstream.env,
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
@@ -79,7 +78,7 @@ class Killed:
         command = [sys.executable, "-c", DRIVER, self.upstream.url, ref, str(self.tree), python, str(commit)]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == (-9 if at else 0), done.stderr
-        return (self.folder / "log").read_text().split()
+        return commands(self.folder)
 
     def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
         pin = Pin(self.upstream.url, ref, "test")
@@ -91,6 +90,18 @@ class Killed:
     def rescued(self) -> list[str]:
         refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")
         return refs.splitlines()
+
+
+def begin_count(folder: Path) -> None:
+    """Let the commands of a run be counted from one."""
+    shutil.rmtree(folder / "started", ignore_errors=True)
+    (folder / "started").mkdir()
+
+
+def commands(folder: Path) -> list[str]:
+    """Return the commands that were started (their first word), in that order."""
+    started = sorted((folder / "started").iterdir(), key=lambda file: int(file.name))
+    return [file.read_text().strip() for file in started]
 
 
 def points(log: list[str]) -> list[int]:

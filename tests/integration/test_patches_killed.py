@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from patch_trees import DEEP, Patched
 from source_trees import content, isolated_environment, make_upstream
-from test_checkout_killed import SHIM, points
+from test_checkout_killed import SHIM, begin_count, commands, points
 
 DRIVER = """
 import os, sys
@@ -65,13 +65,9 @@ def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
     """Check out from the template on, cut at command ``at``; return the commands that were started."""
     folder = template.parent / "shim"
     folder.mkdir(exist_ok=True)
-    for name, text in (
-        ("count", "0"),
-        ("log", ""),
-        ("git", SHIM.replace("REAL", f"'{shutil.which('git')}'")),
-    ):
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+    (folder / "git").write_text(SHIM.replace("REAL", f"'{shutil.which('git')}'"))
+    (folder / "git").chmod(0o755)
+    begin_count(folder)
     shutil.rmtree(tree.directory)
     shutil.copytree(template, tree.directory, symlinks=True)
     env = {
@@ -85,4 +81,4 @@ def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
     command = [sys.executable, "-c", DRIVER, here, up, str(tree.directory), str(tree.folder)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == (-9 if at else 0), done.stderr
-    return (folder / "log").read_text().split()
+    return commands(folder)

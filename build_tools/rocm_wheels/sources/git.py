@@ -159,6 +159,9 @@ class Git:
             "GIT_COMMITTER_EMAIL": OUR_EMAIL,  # for reflogs: people without user.name are served too
             "GIT_COMMITTER_NAME": OUR_NAME,
             "GIT_DEFAULT_HASH": "sha1",
+            # what only looks (`git status`, which `git add` starts in submodules) locks no index: ended with
+            # a killed run it would leave the lock behind, though nothing was under way
+            "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
         }
