@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rocm_wheels.errors import SourceError
 
+_NOTHING_LEFT = 2**18  # bytes
 # What git says (seen of 2.39; the words are older and have stayed).
 _ADVICE = (
     (
@@ -44,10 +47,16 @@ def advice(said: str, damaged: str = "") -> str | None:
 
 
 @contextmanager
-def advised(damaged: str = "") -> Iterator[None]:
-    """Give a failure of git the tip that its words call for, where there is one (see ``advice``)."""
+def advised(folder: Path, damaged: str = "") -> Iterator[None]:
+    """Give a failure of git the tip that its words call for, where there is one (see ``advice``).
+
+    When the disk of ``folder`` is full, that is the tip: git does not always say so.
+    """
     try:
         yield
     except SourceError as failure:
-        failure.tip = advice(failure.message, damaged) or failure.tip
+        if folder.exists() and shutil.disk_usage(folder).free < _NOTHING_LEFT:
+            failure.tip = "free some space, then run the same command again"
+        else:
+            failure.tip = advice(failure.message, damaged) or failure.tip
         raise

@@ -90,7 +90,7 @@ class Git:
         self, *arguments: str, stdin: bytes | None = None, what: str | None = None, tip: str | None = None
     ) -> str:
         """Return what a local command printed. Raises SourceError with git's own words."""
-        with advised(f"the repository of {self.directory}"):
+        with advised(self.directory, f"the repository of {self.directory}"):
             return process.capture(
                 self.command(arguments),
                 env=self.environment(),
@@ -129,7 +129,7 @@ class Git:
 
         Give it ``--progress``, or it says nothing. Raises SourceError.
         """
-        with advised(f"the repository of {self.directory}, or its origin,"):
+        with advised(self.directory, f"the repository of {self.directory}, or its origin,"):
             process.run(
                 self.command(arguments),
                 env=self.environment(),

@@ -84,7 +84,7 @@ def resolve(
     if transport.mirrors is not None:
         tip += f". A mirror never answers for a branch or tag; it does for a commit ({options[1]})"
     asking = git.setting(*transport.settings)
-    with advised():
+    with advised(asking.directory):
         said = tried(
             lambda: process.capture(
                 asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
