@@ -101,6 +101,11 @@ def prefixed(name: str) -> Iterator[None]:
         _prefix.reset(outer)
 
 
+def named(name: str, text: str) -> str:
+    """Begin a line with whom it is about, unless all lines do (``prefixed``)."""
+    return text if _prefix.get() else f"{name}: {text}"
+
+
 @contextmanager
 def group(title: str) -> Iterator[None]:
     """Fold what is printed inside under ``title`` (GitHub), or print the title as a line."""

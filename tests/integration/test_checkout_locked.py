@@ -13,6 +13,7 @@ from five_projects import ALL, World, first_commits, make_world, write_lock
 from source_trees import content
 
 from rocm_wheels.sources.patches.sets import read_patch_set
+from rocm_wheels.sources.place import is_fresh, make_place, take_back
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 PATCH = """\
@@ -55,7 +56,7 @@ def test_all_of_the_lock_then_nothing_to_do_then_back(world: World, tmp_path: Pa
         state = json.loads((tree / ".git/rocm-wheels/state.json").read_text())
         assert (state["ref"], state["origin"]) == (project["ref"], project["origin"])
         assert f"at {project['commit'][:12]} ({project['ref']})" in lines[name]
-    assert "[pytorch] pytorch: v1 at " in said.err
+    assert "[pytorch] v1 at " in said.err
     assert "(lock l.json)" in said.err
     again = world.run(tmp_path, "--lock", "l.json", "--repo", "trees")
     assert (again.code, again.err.count("nothing to do")) == (0, 5), again.err
@@ -125,6 +126,32 @@ def test_a_manifest_is_a_lock(world: World, tmp_path: Path) -> None:
     said = world.run(tmp_path, "--lock", "m.json", "--repo", "trees")
     assert said.code == 0, said.err
     assert world.head(tmp_path / "trees/apex") == projects["apex"]["commit"]
+
+
+def test_one_that_fails_takes_no_other_away(world: World, tmp_path: Path) -> None:
+    """In a folder that none of them had found there."""
+    lock = first_commits(world)
+    lock["projects"]["apex"]["commit"] = "1" * 40
+    write_lock(tmp_path / "l.json", lock)
+    said = world.run(tmp_path, "--lock", "l.json", "--repo", "deep/er")
+    assert said.code == 10
+    assert [line.split()[0] for line in said.out.splitlines() if line.endswith("failed")] == ["apex"]
+    trees = tmp_path / "deep/er"
+    assert sorted(path.name for path in trees.iterdir()) == [name for name in ALL if name != "apex"]
+    alone = world.run(tmp_path, "apex", "--lock", "l.json", "--repo", "other/place")
+    assert (alone.code, (tmp_path / "other").exists()) == (10, False)
+
+
+def test_two_runs_make_the_folder_above_them(tmp_path: Path) -> None:
+    one, other = tmp_path / "deep/er/one", tmp_path / "deep/er/other"
+    made = [make_place(one / ".git"), make_place(other / ".git")]
+    assert made[1] == [other / ".git", other]
+    take_back(made[0], one)
+    assert [path.name for path in (tmp_path / "deep/er").iterdir()] == ["other"]
+    take_back(made[1], other)
+    assert is_fresh(one)
+    take_back(make_place(tmp_path / "new/er/one/.git"), tmp_path / "new/er/one")
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
 def _wrong_submodule(lock: dict[str, Any]) -> None:

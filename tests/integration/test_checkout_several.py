@@ -157,10 +157,12 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["apex", "torch", "--torch-dir", "."], 2, "--torch-dir says where torch is, but pytorch is among"),
     (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
     (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
-    (["--all", "--depth", "0"], 2, "0 is not in the range x>=1"),
+    (["--all", "--depth", "0"], 2, "0 is not in the range"),
     (["torch", "--repo-hashtag", "main"], 2, "No such option"),
     (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),
     (["torch", "--repo", "a-file"], 10, "a-file is not a folder"),
+    (["torch", "--repo", "a-file/deep/er"], 10, "a-file is not a folder"),
+    (["torch", "--repo", "dangling"], 10, "dangling is not a folder"),
 ]
 
 
@@ -168,6 +170,7 @@ WRONG: list[tuple[list[str], int, str]] = [
 def test_wrong_input(world: World, tmp_path: Path, row: tuple[list[str], int, str]) -> None:
     words, code, message = row
     (tmp_path / "a-file").write_text("a file")
+    (tmp_path / "dangling").symlink_to("nowhere")
     before = content(tmp_path)
     said = world.run(tmp_path, "--repo", "deep/er", *words)
     assert (said.code, message in said.err) == (code, True), said.err

@@ -56,7 +56,8 @@ def _run(**given: Any) -> None:
         tasks = _tasks(chosen(given["projects"], everything=given["everything"]), given)
     else:
         tasks = _locked_tasks(lock, given, env)
-    outcomes = checkout_several(tasks, env=env, python=Path(sys.executable))
+    folder = checkout_options.folder_of(given["repo"]).absolute()
+    outcomes = checkout_several(tasks, folder, env=env, python=Path(sys.executable))
     if code := report(outcomes):
         click.get_current_context().exit(code)
 

@@ -6,8 +6,6 @@ under way, write the files, tag, hipify, note what was left.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +29,7 @@ from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.place import REPOSITORY, is_fresh, make_place, nearest, take_back
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
 from rocm_wheels.sources.trees import Part, entries, has_commit, head_and_place, is_whole, repositories
@@ -68,10 +67,6 @@ class CheckoutRequest:
         return self.patches.digest if self.patches is not None else ""
 
 
-# without one of these git sees no repository: `git init` was killed
-_REPOSITORY = frozenset({"HEAD", "objects", "refs"})
-
-
 @dataclass(frozen=True)
 class CheckoutResult:
     """``upstream`` names its commit; ``head`` is what is checked out; ``changed``: anything was done."""
@@ -96,19 +91,19 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     check_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
-    fresh = _is_fresh(directory)
+    fresh = is_fresh(directory)
     place = directory / ".git" if fresh else git_directory(Git(directory, env))
     env = {**env, MARK: str(place)}
     shown = process.hide_credentials(pin.origin)
     wanted = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
-    log.note(f"{request.project.name}: {wanted} of {shown} ({pin.why}) → {directory}")
-    asking, ref = Git(_nearest(directory), env), pin.commit or pin.ref
+    log.note(log.named(request.project.name, f"{wanted} of {shown} ({pin.why}) → {directory}"))
+    asking, ref = Git(nearest(directory), env), pin.commit or pin.ref
     commit, source = remote.resolve(asking, pin.origin, ref, transport=request.transport)
     state = None if fresh else read_state(place)
     if state is not None and _is_as_wanted(request, state, commit, place, env):
         log.note(f"{directory} is at {commit[:12]} already; nothing to do")
         return CheckoutResult(directory, replace(pin, commit=commit), state.left[""].head, False)
-    made = _make_place(place) if fresh else None
+    made = make_place(place) if fresh else []
     try:
         with exclusive(place / OWN_FOLDER, what=f"checkout of {request.project.name}"):
             before = read_state(place)
@@ -116,42 +111,12 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
                 clear_leftovers(place, env)
             with under_way(place):
                 commit = _prepare(request, place, before, commit, source, env=env)
-            made = None  # from here on there is something to keep
+            made = []  # from here on there is something to keep
             head = _bring(request, place, before, commit, env=env, python=python)
     finally:
-        if made is not None:
-            shutil.rmtree(made)
+        take_back(made, directory)
     log.note(f"{directory} is at {commit[:12]}" + (f", HEAD {head[:12]}" if head != commit else ""))
     return CheckoutResult(directory, replace(pin, commit=commit), head, True)
-
-
-def _nearest(directory: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
-
-
-def _is_fresh(directory: Path) -> bool:
-    """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
-    above = _nearest(directory)
-    if above != directory:
-        missing = next(path for path in (directory, *directory.parents) if path.parent == above)
-        if os.path.lexists(missing):
-            raise SourceError(f"{missing} is not a folder", tip="name another one with --checkout-dir")
-        return True
-    names = {entry.name for entry in directory.iterdir()}
-    if names <= {".git"}:
-        inner = (
-            {entry.name for entry in (directory / ".git").iterdir()}
-            if (directory / ".git").is_dir()
-            else set()
-        )
-        return not names or (OWN_FOLDER in inner and not inner >= _REPOSITORY)
-    if ".git" not in names:
-        raise SourceError(
-            f"{directory} is not empty and not a git checkout",
-            tip="name another folder with --checkout-dir, or move this one away",
-        )
-    return False
 
 
 def _is_as_wanted(
@@ -169,15 +134,6 @@ def _is_as_wanted(
     return (now.commit, now.tree) == (state.left[""].head, state.identity)
 
 
-def _make_place(place: Path) -> Path:
-    """Make the folder of a new repository; return the outermost folder that was not there."""
-    made = place
-    while not os.path.lexists(made.parent):
-        made = made.parent
-    (place / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
-    return made
-
-
 def _prepare(
     request: CheckoutRequest,
     place: Path,
@@ -190,7 +146,7 @@ def _prepare(
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
     linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
-    fresh = not linked and not all((place / name).exists() for name in _REPOSITORY)
+    fresh = not linked and not all((place / name).exists() for name in REPOSITORY)
     if fresh or (state is not None and state.operation is not None):
         blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
         write_state(place, state or blank)

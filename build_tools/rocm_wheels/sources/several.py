@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.parallel import spread
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
 
@@ -36,8 +38,10 @@ class Outcome:
     missing: str = ""
 
 
-def checkout_several(tasks: Sequence[Task], *, env: Mapping[str, str], python: Path) -> list[Outcome]:
-    """Check out all projects at a time, each after the one that it reads; return what became of each.
+def checkout_several(
+    tasks: Sequence[Task], folder: Path, *, env: Mapping[str, str], python: Path
+) -> list[Outcome]:
+    """Check out projects below ``folder``, each after the one that it reads; return what became of each.
 
     Every line that is printed meanwhile names its project. An interruption ends them all. Raises
     nothing of what a project's own checkout raises, but for what is a bug.
@@ -58,5 +62,25 @@ def checkout_several(tasks: Sequence[Task], *, env: Mapping[str, str], python: P
         return [Outcome(task.project, result)], followers
 
     first = [task for task in tasks if task.after not in names]
-    found = {one.project: one for many in spread(work, first, jobs=len(tasks)) for one in many}
+    with _there(folder):
+        found = {one.project: one for many in spread(work, first, jobs=len(tasks)) for one in many}
     return [found[task.project] for task in tasks]
+
+
+@contextmanager
+def _there(folder: Path) -> Iterator[None]:
+    """Have a folder, and take it back when nothing has come into it.
+
+    Those who work in it side by side must not find it gone because one of them failed.
+    """
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    above = made[-1].parent if made else folder
+    for one in (*made, above):
+        if os.path.lexists(one) and not one.is_dir():
+            raise SourceError(f"{one} is not a folder", tip="name another one with --repo")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        while made and not any(made[0].iterdir()):
+            made.pop(0).rmdir()
