@@ -2,7 +2,7 @@
 
 ``copy_file_range`` copies inside the kernel, and shares the blocks instead where the file system
 has reflinks and the range is aligned (btrfs, xfs). Where it cannot, ``sendfile`` does, and where that cannot
-either, or the system has neither, the bytes are read and written.
+either, or the system has neither, the bytes are read and written. Holes of a sparse file stay holes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,30 @@ class Copier:
         self._target = target
         self._name = name
         ways = [("copy_file_range", self._copy_file_range), ("sendfile", self._sendfile)]
+        about = os.fstat(source)
+        blocks = getattr(about, "st_blocks", None)  # of 512 bytes, whatever the file system's own are
+        self._sparse = blocks is not None and hasattr(os, "SEEK_DATA") and blocks * 512 < about.st_size
         self._ways = [way for name, way in ways if hasattr(os, name)] + [self._read_and_write]
 
     def copy(self, begin: int, end: int) -> None:
         """Copy bytes ``begin`` to ``end`` of the source; OSError with the name of the target."""
+        while self._sparse and begin < end:
+            data = self._seek(begin, os.SEEK_DATA, end)
+            os.lseek(self._target, data - begin, os.SEEK_CUR)
+            begin = self._seek(data, os.SEEK_HOLE, end) if data < end else end
+            self._copy(data, begin)
+        self._copy(begin, end)
+
+    def _seek(self, begin: int, what: int, end: int) -> int:
+        """Return where the next data or hole begins; ``end`` when there is none before."""
+        try:
+            return min(os.lseek(self._source, begin, what), end)
+        except OSError as failure:
+            if failure.errno != errno.ENXIO:
+                raise self._named(failure) from None
+            return end  # behind the last data
+
+    def _copy(self, begin: int, end: int) -> None:
         while begin < end:
             try:
                 copied = self._ways[0](begin, min(end - begin, _MOST_AT_ONCE))

@@ -1,0 +1,214 @@
+"""Rewritten wheels as pip and uv see them; a registry wheel of thousands of files; one over 4 GiB."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from rocm_wheels.wheels.archive import records
+from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.records import Entry
+from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
+from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.wheels.record import encode_digest
+from rocm_wheels.wheels.scan import scan_wheel
+
+pytestmark = pytest.mark.slow
+
+SYMPY = "sympy-1.14.0-py3-none-any.whl"
+GIB = 1 << 30
+
+
+def uv_program() -> str:
+    """uv of this environment."""
+    import uv
+
+    return uv.find_uv_bin()
+
+
+def pip() -> list[str]:
+    """pip of this environment, or one that uv brings: an environment made by uv has none."""
+    return [sys.executable, "-m", "pip"] if find_spec("pip") else [uv_program(), "-q", "tool", "run", "pip"]
+
+
+def install(installer: str, wheel: Path, to: Path) -> Path:
+    """Install a wheel into an environment of its own; return its site-packages."""
+    subprocess.run([uv_program(), "venv", "-q", "--python", sys.executable, str(to)], check=True)
+    python = to / "bin" / "python"
+    if installer == "uv":
+        words = [uv_program(), "pip", "install", "-q", "--python", str(python)]
+    else:
+        words = [*pip(), "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*words, "--no-index", "--no-deps", str(wheel)], check=True)
+    return next(to.glob("lib/python*/site-packages"))
+
+
+def installed_record(site: Path, name: str) -> dict[str, tuple[str, str]]:
+    """RECORD of an installed project."""
+    text = next(site.glob(f"{name}-*.dist-info/RECORD")).read_text(encoding="utf-8")
+    return {row[0]: (row[1], row[2]) for row in csv.reader(io.StringIO(text, newline=""))}
+
+
+def verify_installed(site: Path, name: str) -> int:
+    """Compare every installed file with its line in RECORD; return how many have a digest."""
+    seen = 0
+    for path, (digest, size) in installed_record(site, name).items():
+        if digest:
+            content = (site / path).read_bytes()
+            assert (encode_digest(hashlib.sha256(content).digest()), str(len(content))) == (digest, size), (
+                path
+            )
+            seen += 1
+    return seen
+
+
+def a_wheel(folder: Path) -> Path:
+    """A wheel with quoted paths in RECORD, a script in a data folder and an executable."""
+    info = "demo-1.0.dist-info"
+    files = {
+        "demo/__init__.py": (b"x = 1\n", 0o644),
+        'demo/a, "b".txt': (b"quoted", 0o644),
+        "demo/grün.txt": (b"green", 0o644),
+        "demo/tool": (b"#!/bin/sh\necho it runs\n", 0o755),
+        "demo-1.0.data/scripts/demo-run": (b"#!python\nimport demo; print(demo.x)\n", 0o755),
+        f"{info}/METADATA": (
+            b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nRequires-Dist: six\n\nText\n",
+            0o644,
+        ),
+        f"{info}/WHEEL": (
+            b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            0o644,
+        ),
+    }
+    lines = io.StringIO()
+    rows = csv.writer(lines, lineterminator="\n")
+    rows.writerows((n, encode_digest(hashlib.sha256(c).digest()), len(c)) for n, (c, _) in files.items())
+    rows.writerow((f"{info}/RECORD", "", ""))
+    path = folder / "demo-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (content, mode) in {**files, f"{info}/RECORD": (lines.getvalue().encode(), 0o644)}.items():
+            member = zipfile.ZipInfo(name, (2026, 1, 2, 3, 4, 6))
+            member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, (0o100000 | mode) << 16
+            archive.writestr(member, content)
+    return path
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> None:
+    edit = Edit(
+        version="1.1+rocm7.2",
+        build="3",
+        requirements=lambda old: [*old, "rocm==7.2.0"],
+        put={"sboms/from, where.json": b"{}"},
+    )
+    done = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", edit)
+    site = install(installer, done.path, tmp_path / "venv")
+    metadata = (site / "demo-1.1+rocm7.2.dist-info" / "METADATA").read_text()
+    assert "Requires-Dist: six\nRequires-Dist: rocm==7.2.0\n" in metadata
+    assert verify_installed(site, "demo") >= 7
+    assert (site / 'demo/a, "b".txt').read_bytes() == b"quoted"
+    assert (site / "demo-1.1+rocm7.2.dist-info" / "sboms" / "from, where.json").read_bytes() == b"{}"
+    run = subprocess.run([tmp_path / "venv" / "bin" / "demo-run"], capture_output=True, text=True, check=True)
+    assert run.stdout == "1\n"
+    assert os.access(site / "demo" / "tool", os.X_OK)
+
+
+def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
+    labelled = rewrite_wheel(
+        a_wheel(tmp_path), tmp_path / "v", Edit(label="rocm7.2", put={"variant.json": b"{}"})
+    )
+    plain = rewrite_wheel(labelled.path, tmp_path / "p", Edit(label=""))
+    assert plain.path.name == "demo-1.0-py3-none-any.whl"
+    assert verify_installed(install("uv", plain.path, tmp_path / "venv"), "demo") >= 7
+
+
+@pytest.mark.network
+def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
+    subprocess.run([*pip(), "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
+    edit = Edit(local="rocm7.2", put={"variant.json": b"{}" * 100})
+    done = rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
+    scan = scan_wheel(done.path)
+    assert scan.faults == scan.repairable == ()
+    assert len(scan.members) > 1500
+    with zipfile.ZipFile(tmp_path / SYMPY) as old, zipfile.ZipFile(done.path) as new:
+        assert {i.filename: i.CRC for i in old.infolist() if "dist-info" not in i.filename} == {
+            i.filename.replace("+rocm7.2.data", ".data"): i.CRC
+            for i in new.infolist()
+            if "dist-info" not in i.filename
+        }
+    for installer in ("uv", "pip"):
+        assert verify_installed(install(installer, done.path, tmp_path / installer), "sympy") > 1500
+
+
+def sparse_wheel(path: Path, size: int) -> None:
+    """Write a wheel with a stored member of ``size`` zero bytes, as a hole, and one that follows it."""
+    info = "huge-1.0.dist-info"
+    metadata = b"Metadata-Version: 2.1\nName: huge\nVersion: 1.0\n"
+    wheel = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    after = {"huge/__init__.py": b"x = 1\n", f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
+    rows = [f"{n},{encode_digest(hashlib.sha256(c).digest())},{len(c)}\n" for n, c in after.items()]
+    # the digest of the hole costs seconds, and is only looked at by who inflates it
+    rows += [f"huge/zeros.bin,{encode_digest(bytes(32))},{size}\n", f"{info}/RECORD,,\n"]
+    after[f"{info}/RECORD"] = "".join(rows).encode()
+    zero = records.new_entry("huge/zeros.bin", b"", date=33, time=0)[0]
+    hole = zero._replace(method=records.STORED, crc=crc_of_zeros(size), size=size, compressed=size)
+    directory: list[tuple[Entry, int]] = []
+    with open(path, "wb") as file:
+        directory.append((hole, 0))
+        file.write(records.local_header(hole))
+        file.truncate(file.seek(size, os.SEEK_CUR))
+        for name, content in after.items():
+            entry, data = records.new_entry(name, content, date=33, time=0)
+            directory.append((entry, file.tell()))
+            file.write(records.local_header(entry) + data)
+        place = file.tell()
+        listing = b"".join(records.central_entry(entry, at) for entry, at in directory)
+        file.write(listing + records.end_records(len(directory), len(listing), place))
+
+
+def crc_of_zeros(size: int) -> int:
+    """The CRC of zero bytes."""
+    crc, block = 0, bytes(1 << 24)
+    for _ in range(size >> 24):
+        crc = zlib.crc32(block, crc)
+    return zlib.crc32(bytes(size & ((1 << 24) - 1)), crc)
+
+
+def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
+    size = 4 * GIB + (1 << 24) + 5
+    source = tmp_path / "huge-1.0-py3-none-any.whl"
+    sparse_wheel(source, size)
+    if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < size + GIB:
+        pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {size} bytes")
+    start = time.monotonic()
+    done = rewrite_wheel(source, tmp_path / "out", Edit(local="rocm7.2", put={"variant.json": b"{}"}))
+    assert time.monotonic() - start < 20
+    assert done.path.stat().st_blocks * 512 < GIB
+    with WheelArchive.open(done.path) as archive:
+        assert archive.faults == ()
+        zeros, *rest = archive.members
+    assert (zeros.size, zeros.compressed) == (size, size)
+    assert all(entry.header > 4 * GIB for entry in rest)
+    with zipfile.ZipFile(done.path) as other:
+        infos = {i.filename: i for i in other.infolist()}
+        assert infos["huge/zeros.bin"].file_size == size
+        assert other.read("huge-1.0+rocm7.2.dist-info/variant.json") == b"{}"
+        wide = [name for name, i in infos.items() if pack("<H", 1) == i.extra[:2]]
+        assert sorted(wide) == sorted(infos)  # all but the first lie behind 4 GiB; the first is that long
+    small = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", Edit(label="x"))
+    with zipfile.ZipFile(small.path) as other:
+        assert not any(i.extra for i in other.infolist())
+    assert b"PK\6\6" not in small.path.read_bytes()
