@@ -75,8 +75,8 @@ def run(command: object, *words: object) -> int:
     return run_command(command, [str(word) for word in words])  # type: ignore[arg-type]
 
 
-def uv(folder: Path, *words: object, variants: bool = True, dry: bool = True) -> str:
-    """What uv says to installing from a folder: the lines of its plan."""
+def uv(folder: Path, *words: object, variants: bool = True) -> None:
+    """Install from a folder into its folder ``site``."""
     preview = ["--preview-features", "wheel-variants"] if variants else []
     found = subprocess.run(
         [
@@ -97,7 +97,6 @@ def uv(folder: Path, *words: object, variants: bool = True, dry: bool = True) ->
                 "--no-index",
                 "--find-links",
                 folder,
-                *(["--dry-run"] if dry else []),
             ),
             *map(str, words),
         ],
@@ -107,7 +106,6 @@ def uv(folder: Path, *words: object, variants: bool = True, dry: bool = True) ->
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
     )
     assert found.returncode == 0, found.stderr
-    return found.stderr
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -127,7 +125,7 @@ def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> No
         assert scan_wheel(wheel).faults == ()
         label = parse_wheel_name(wheel.name).label
         assert VariantDistInfo(read_dist_info_files(wheel)[FILE_NAME], label).variant_label == label
-    uv(out, "demo", dry=False)
+    uv(out, "demo")
     chosen = (out / "site" / "demo" / "__init__.py").read_text()
     assert chosen == "targets = ('gfx942',)\nrocm = '7.2.0'\n"
 
@@ -137,10 +135,10 @@ def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(t
     plain = tmp_path / "plain"
     plain.mkdir()
     shutil.copy(run_unstamped(out, plain), out)
-    uv(out, "demo", dry=False)
+    uv(out, "demo")
     assert "rocm = ''" in (out / "site" / "demo" / "__init__.py").read_text()
     shutil.rmtree(out / "site")
-    uv(out, "demo", variants=False, dry=False)
+    uv(out, "demo", variants=False)
     assert "rocm = '7.1.0'" in (out / "site" / "demo" / "__init__.py").read_text()
 
 

@@ -143,22 +143,20 @@ def _require_fit(wheel: WheelFacts, *, replace: bool) -> None:
 
 
 def _properties(wheel: WheelFacts, request: StampRequest) -> Properties:
-    held = read_held(wheel.path)
-    generics = request.choice.reports_generics
+    place = (ROCM, VERSION) if request.choice.rocm_property == "bundled" else (AMD, HOST_VERSION)
+    version = []
+    if not request.null:  # the quick question first: device code is read from the whole wheel
+        local = wheel.name.version.local
+        version = [rocm_version_of(str(wheel.path), local, wheel.requirements, request.rocm_version)]
     targets = choose_targets(
         str(wheel.path),
-        held,
+        read_held(wheel.path),
         NO_TARGETS if request.null else request.targets,
-        generics=generics,
-        allow_claim=request.allow_claim or request.null,
+        generics=request.choice.reports_generics,
+        allow_claim=request.allow_claim,
         allow_hide=request.allow_hide,
     )
-    if request.null:
-        return {}
-    local = wheel.name.version.local
-    version = rocm_version_of(str(wheel.path), local, wheel.requirements, request.rocm_version)
-    place = (ROCM, VERSION) if request.choice.rocm_property == "bundled" else (AMD, HOST_VERSION)
-    return properties_of([(AMD, ARCH, targets), (*place, [version])])
+    return properties_of([(AMD, ARCH, targets), (*place, version)])
 
 
 def _edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> Edit:

@@ -95,7 +95,7 @@ def choose_targets(
     when the stamp would claim code that the wheel does not hold (``allow_claim`` lets it), or hide some
     that it does hold (``allow_hide``), or when the wheel does not say what it holds.
     """
-    if held.special and not allow_claim:
+    if held.special and wanted != NO_TARGETS and not allow_claim:
         raise DataError(
             f"{wheel} holds {', '.join(held.special)} and no plain code for it; a variant cannot say so much",
             tip="machines without that setting would take the wheel and fail; --allow-claim says it anyway",
