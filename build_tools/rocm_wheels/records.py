@@ -106,7 +106,8 @@ def _describe(
         else:
             # what a whole record holds is not repeated: the place says which one it is
             found = "" if isinstance(fault["input"], (dict, list)) else f" (found {fault['input']!r})"
-            said = f"{dotted}: {fault['msg']}{found}" if dotted else f"{fault['msg']}{found}"
+            what = "must be keys with values" if fault["type"] == "model_type" else fault["msg"]
+            said = f"{dotted}: {what}{found}" if dotted else f"{what}{found}"
         lines.append(f"{name}:{line}:{column}: {said}")
     return "\n".join(lines)
 

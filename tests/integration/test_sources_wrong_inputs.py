@@ -273,6 +273,12 @@ LOCKS = [
     Row("lock a folder", locked(), 2, ("cannot read lock.json",), lambda box: (box / "lock.json").mkdir()),
     Row("lock not UTF-8", locked(), 2, ("lock.json is not UTF-8 text",), lambda box: box.write("lock.json", b"\xff")),
     Row("lock empty", locked(), 2, ("lock.json is empty", "make a lock with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "")),
+    Row("lock no text", locked(), 2, ("lock.json:1:1: must be keys with values (found 'x')", "make another one with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "x")),
+    Row("lock torn", locked(), 2, ("lock.json:2:1: ", "make another one"), lambda box: box.write("lock.json", "{{\n")),
+    Row("lock of another format", locked(), 2, ("lock.json:1:2: schema_version", "make another one"), lambda box: box.write("lock.json", '{"schema_version": 99}')),
+    Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, ("pytorch.commit is missing",), lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),
+    Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, ("/note is not a folder", "choose another file"), lambda box: box.write("note", "x")),
+    Row("lock without a name", ["all", "lock", "--line", "2.9"], 2, ("it is not said which file to write", "-o FILE")),
     Row("lock and a ref", locked("--repo-hashtag", "main"), 2, ("--lock says which commits", "--repo-hashtag", "leave one of them out"), lambda box: box.write("lock.json", "{{}}")),
     Row("lock and no patches", locked("--no-patch"), 2, ("--lock says which commits", "--no-patch"), lambda box: box.write("lock.json", "{{}}")),
     Row("no project", ["all", "checkout"], 2, ("name projects, or give --all", "projects: apex")),
@@ -467,3 +473,26 @@ def test_a_full_disk_and_then_some_space(box: Box) -> None:
         assert ended[1] == "0", said
         assert ended[0] == "0" or "\ntip: free some space" in said, said
         assert head in said and "Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+def test_a_git_of_somebodys_in_an_interrupted_tree_keeps_its_lock(
+    box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.tree()
+    state, lock = box / "tree" / STATE, box / "tree/.git/index.lock"
+    state.write_text(state.read_text().replace('"operation": null', '"operation": "checkout"'))
+    lock.touch()
+    for name, value in box.upstream.env.items():
+        monkeypatch.setenv(name, value)
+    line = [word.format(url=box.upstream.url) for word in again("--no-submodules", "--no-hipify")]
+    with subprocess.Popen(
+        ["git", "cat-file", "--batch"], cwd=box / "tree", stdin=subprocess.PIPE, env=box.upstream.env
+    ) as other:
+        before = box.everything()
+        assert run_command(DOORS[line[0]](), line[1:]) == 10
+        assert f"git (process {other.pid}) is at work in {box / 'tree'}" in capsys.readouterr().err
+        assert box.everything() == before
+        assert lock.exists()
+    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert not lock.exists()

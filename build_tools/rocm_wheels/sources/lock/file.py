@@ -58,7 +58,11 @@ def read_lock(path: Path) -> Lock:
     Of a manifest, trees and submodules are not known (``None``). Raises DataError with
     ``file:line:column`` for what is wrong in it; no project without a recipe is accepted.
     """
-    return parse_lock(read_text(path), name=str(path))
+    try:
+        return parse_lock(read_text(path), name=str(path))
+    except DataError as wrong:
+        wrong.tip = wrong.tip or "put it right, or make another one with `rocm-wheels lock -o FILE`"
+        raise
 
 
 def parse_lock(text: str, *, name: str) -> Lock:
