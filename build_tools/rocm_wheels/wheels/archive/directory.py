@@ -6,20 +6,35 @@ Source: PKWARE APPNOTE 6.3.10, sections 4.3.12, 4.4 and 4.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rocm_wheels.wheels.archive import records
 from rocm_wheels.wheels.archive.ending import UnreadableError
 from rocm_wheels.wheels.archive.entry_names import name_fault
 from rocm_wheels.wheels.archive.faults import Fault
-from rocm_wheels.wheels.archive.records import CENTRAL, MOST32, Entry
+from rocm_wheels.wheels.archive.records import CENTRAL, LOCAL, MOST32, Entry
 
 _DEFLATE_LIMIT = 1032  # no deflate stream is shorter than its content by more than this factor
-_FILE_TYPES = {0, 0o100000, 0o040000, 0o120000}  # none, file, folder, symbolic link
+_FILE = 0o100000
+_FILE_TYPES = {0, _FILE, 0o040000, 0o120000}  # none, file, folder, symbolic link
+_UNUSUAL = records.ENCRYPTED | records.STRONG | records.PATCHED | records.MASKED
 _ONCE = {records.ZIP64, records.UNICODE_PATH}
 
 
-def read_directory(directory: bytes) -> Iterator[tuple[Entry, list[Fault]]]:
-    """Yield the entries of a directory with their faults; UnreadableError where it holds no entry."""
+class Listed(NamedTuple):
+    """An entry of the directory, what is wrong with it, and the part of it that its own header repeats.
+
+    That are flags, method, date, CRC, sizes and the length of the name: where they are the same bytes,
+    nothing needs to be compared one by one. The places in the entry hold if its header has no extra field.
+    """
+
+    entry: Entry
+    faults: list[Fault]
+    repeated: bytes
+
+
+def read_directory(directory: bytes) -> Iterator[Listed]:
+    """Yield the entries of a directory; UnreadableError where it holds none."""
     at = 0
     while at < len(directory):
         if directory[at : at + 4] != records.CENTRAL_MARK or at + CENTRAL.size > len(directory):
@@ -27,39 +42,42 @@ def read_directory(directory: bytes) -> Iterator[tuple[Entry, list[Fault]]]:
         fields = CENTRAL.unpack_from(directory, at)
         name, extra, comment = fields[11:14]
         start = at + CENTRAL.size
-        at = start + name + extra + comment
-        if at > len(directory):
+        end = start + name + extra + comment
+        if end > len(directory):
             raise UnreadableError("directory-damaged", "the last entry of its directory is cut short")
-        yield _entry(fields, directory[start : start + name], directory[start + name : start + name + extra])
+        raw, area = directory[start : start + name], directory[start + name : start + name + extra]
+        yield Listed(*_entry(fields, raw, area), directory[at + 8 : at + 30])
+        at = end
 
 
 def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes) -> tuple[Entry, list[Fault]]:
     (_, made_by, system, needed, flags, method, time, date, crc, compressed, size) = fields[:11]
     comment, disk, internal, external, header = fields[13:]
-    name, coded = _decode(raw, flags)
-    wrong = (
-        [("name-encoding", f"the name {raw!r} is neither ASCII nor marked, valid UTF-8")] if not coded else []
-    )
-    try:
-        size, compressed, header, rest = _widened(extra, size, compressed, header, name)
-    except ExtraError as fault:
-        wrong.append((fault.kind, str(fault)))
-        rest = b""
+    faults: list[Fault] = []
+    name, coded = (raw.decode("ascii"), True) if raw.isascii() else _decode(raw, flags)
+    if not coded:
+        text = f"the name {raw!r} is neither ASCII nor marked, valid UTF-8"
+        faults.append(Fault("name-encoding", name, text))
+    if extra or MOST32 in (size, compressed, header):
+        try:
+            size, compressed, header, extra = _widened(extra, size, compressed, header, name)
+        except ExtraError as fault:
+            faults.append(Fault(fault.kind, name, str(fault)))
+            extra = b""
     if disk:
-        wrong.append(("zip64-extra", f"said to begin on disk {disk}"))
-    place = (internal, external, rest, header)
+        faults.append(Fault("zip64-extra", name, f"said to begin on disk {disk}"))
+    data = header + LOCAL.size + len(raw)
+    place = (internal, external, extra, header, b"", data, data + compressed)
     entry = Entry(
         name, raw, made_by, system, needed, flags, method, time, date, crc, compressed, size, *place
     )
-    faults = [Fault(kind, name, text) for kind, text in wrong]
     faults += [found for found in (name_fault(entry), _unsupported(entry)) if found]
-    faults += [Fault("comment", name, f"a comment of {comment} bytes")] if comment else []
+    if comment:
+        faults.append(Fault("comment", name, f"a comment of {comment} bytes"))
     return entry, faults
 
 
 def _decode(raw: bytes, flags: int) -> tuple[str, bool]:
-    if raw.isascii():
-        return raw.decode("ascii"), True
     try:
         if flags & records.UTF8:
             return raw.decode("utf-8"), True
@@ -113,14 +131,17 @@ def checked_extra(extra: bytes, name: str) -> dict[int, bytes]:
 
 def _unsupported(entry: Entry) -> Fault | None:
     """Return why an entry cannot be what a wheel holds."""
-    name = entry.name
+    name, kind = entry.name, entry.mode & 0o170000
+    usual = kind == _FILE and entry.method == records.DEFLATED and not entry.flags & _UNUSUAL
+    if usual and entry.size <= _DEFLATE_LIMIT * (entry.compressed + 64) and not entry.is_folder:
+        return None
     if entry.flags & (records.ENCRYPTED | records.STRONG):
         return Fault("encrypted", name, "encrypted")
     if entry.flags & (records.PATCHED | records.MASKED):
         return Fault("flags", name, f"flags 0x{entry.flags:04x}: patched data or a masked header")
     if entry.method not in (records.STORED, records.DEFLATED):
         return Fault("method", name, f"compression method {entry.method}; wheels are stored or deflated")
-    if entry.mode & 0o170000 not in _FILE_TYPES:
+    if kind not in _FILE_TYPES:
         return Fault("file-type", name, f"neither file, folder nor link (mode {entry.mode:o})")
     if entry.is_folder and entry.size:
         return Fault("folder-content", name, f"a folder with {entry.size} bytes of content")

@@ -47,10 +47,10 @@ def edit_record(
         new = changed.get(name := renamed(path), entry)
         if new is None or path == record:
             continue
-        if new is entry and (name != path or not _RIGHT.fullmatch(entry.digest)):
+        if new is entry and (name is not path or not _RIGHT.fullmatch(entry.digest)):
             new = RecordEntry(name, _right(entry.digest) or entry.digest, entry.size)
         entries.append(new)
-        lines.append(text if new == entry and text.endswith("\n") else _line(new))
+        lines.append(text if (new is entry or new == entry) and text.endswith("\n") else _line(new))
     faults += [
         f"{name} is in the wheel but not listed" for name in sizes if name not in seen and name not in exempt
     ]

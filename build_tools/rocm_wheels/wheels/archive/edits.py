@@ -66,6 +66,8 @@ class Plan:
 
     def renamed(self, name: str) -> str:
         """Return the new name of a member."""
+        if not self.folders:
+            return name
         top, slash, rest = name.partition("/")
         return self.folders.get(top, top) + slash + rest
 

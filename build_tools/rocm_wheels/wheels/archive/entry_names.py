@@ -10,12 +10,15 @@ from rocm_wheels.wheels.archive.faults import Fault
 from rocm_wheels.wheels.archive.records import Entry
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN = re.compile(r"[\w+@~-][\w.+@~, -]*(?:/[\w+@~-][\w.+@~, -]*)*/?", re.ASCII)  # nearly all names
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def name_fault(entry: Entry) -> Fault | None:
     """Return what is wrong with one name; None when nothing."""
     name = entry.name
+    if _PLAIN.fullmatch(name):
+        return None
     parts = name.split("/")
     if not name:
         return Fault("name-empty", name, "a member has no name")

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import BinaryIO
 
 from rocm_wheels.wheels.archive import records
-from rocm_wheels.wheels.archive.directory import ExtraError, checked_extra, read_directory
+from rocm_wheels.wheels.archive.directory import ExtraError, Listed, checked_extra, read_directory
 from rocm_wheels.wheels.archive.ending import ReadAt, UnreadableError, read_ending
 from rocm_wheels.wheels.archive.entry_names import colliding
 from rocm_wheels.wheels.archive.faults import Fault
@@ -23,6 +23,7 @@ from rocm_wheels.wheels.archive.records import LOCAL, MOST32, Entry
 _TOLD_APART = (
     records.ENCRYPTED | records.DESCRIPTOR | records.PATCHED | records.STRONG | records.UTF8 | records.MASKED
 )
+_SIZES, _SIZES_AT = Struct("<HH"), 26  # of name and extra field, in a local header
 _AHEAD = 96  # bytes read with a local header: mostly all of its name and extra field
 _DESCRIPTORS = [
     (mark, Struct(f"<{'4s' if mark else ''}L{size}")) for size in ("LL", "QQ") for mark in (True, False)
@@ -64,8 +65,8 @@ def read_layout(read: ReadAt, length: int, *, folding: bool = True) -> Layout:
         raise UnreadableError("directory-damaged", "its directory cannot be read whole")
     faults = list(ending.faults)
     entries = []
-    for number, (listed, found) in enumerate(read_directory(directory)):
-        faults += found
+    for number, listed in enumerate(read_directory(directory)):
+        faults += listed.faults
         if number == ending.count:
             raise UnreadableError("entry-count", f"more entries than the {number} of its end record")
         entry, fault = _with_local(read, listed, ending.directory)
@@ -79,12 +80,27 @@ def read_layout(read: ReadAt, length: int, *, folding: bool = True) -> Layout:
     return Layout(tuple(entries), ending.directory, tuple(faults))
 
 
-def _with_local(read: ReadAt, entry: Entry, directory: int) -> tuple[Entry, Fault | None]:
+def _with_local(read: ReadAt, listed: Listed, directory: int) -> tuple[Entry, Fault | None]:
     """Return an entry with what its local header adds, and what that disagrees about."""
+    entry = listed.entry
     at, name = entry.header, entry.name
     header = read(at, LOCAL.size + _AHEAD) if at < directory else b""
     if len(header) < LOCAL.size or not header.startswith(records.LOCAL_MARK):
-        return entry, Fault("local-missing", name, f"no member begins at {at}, where the directory says")
+        return entry._replace(data=0, end=0), Fault(
+            "local-missing", name, f"no member begins at {at}, where the directory says"
+        )
+    name_size, extra_size = _SIZES.unpack_from(header, _SIZES_AT)
+    plain = not entry.flags & records.DESCRIPTOR and entry.size < MOST32 and entry.compressed < MOST32
+    whole = not extra_size and name_size <= _AHEAD and entry.end <= directory
+    same = header[6:28] == listed.repeated and header[LOCAL.size : LOCAL.size + name_size] == entry.raw
+    if plain and whole and same:
+        return entry, None
+    return _compared(read, entry, header, directory)
+
+
+def _compared(read: ReadAt, entry: Entry, header: bytes, directory: int) -> tuple[Entry, Fault | None]:
+    """Compare an entry with its local header, value by value."""
+    at, name = entry.header, entry.name
     _, _, flags, method, _, _, crc, compressed, size, name_size, extra_size = LOCAL.unpack_from(header)
     data = at + LOCAL.size + name_size + extra_size
     if data > at + len(header):
