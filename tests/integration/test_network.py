@@ -61,6 +61,16 @@ def test_a_transfer_that_stands_still_is_cut(
     assert not list(tree.directory.rglob("tmp_pack*"))
 
 
+def test_a_program_that_says_nothing_is_ended(tree: Tree) -> None:
+    env = {**tree.upstream.env, "GIT_SSH_COMMAND": "sleep 60 #"}
+    tree.upstream = Upstream(tree.upstream.folder, env)
+    tree.origin, tree.transport = "ssh://nowhere/root", Transport(retries=0, timeout=1)
+    for ref, end in (("1234" * 10, "without any progress"), ("main", "without an end")):
+        with pytest.raises(SourceError, match=f"was stopped after 1 s {end}"):
+            tree.checkout(ref)
+    assert not (tree.directory / "plain.txt").exists()
+
+
 def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, server: Server) -> None:
     tree.checkout()
     before, head = content(tree.directory), tree.git("rev-parse", "HEAD")
@@ -192,6 +202,7 @@ def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Pat
     for options, message in (
         (["--mirror-dir", "file"], "file is not a folder"),
         (["--mirror-dir", " "], "--mirror-dir is empty"),
+        (["--mirror-dir", "tree/mirrors"], "lies in the checkout"),
         (["--retries", "-1"], "--retries"),
         (["--timeout", "0"], "--timeout"),
         (["--jobs", "0"], "--jobs"),
@@ -204,7 +215,11 @@ def test_the_options_of_a_door(upstream: Upstream, server: Server, tmp_path: Pat
     assert (code, "503" in said, "trying again" in said) == (10, True, False)
     code, said = door("--retries", "0", "--timeout", "30", "--jobs", "2", ROCM_WHEELS_MIRROR_DIR="mirrors")
     assert code == 0, said
-    assert sorted(one.name for one in (tmp_path / "mirrors").iterdir()) == ["inner.git", "middle.git", "root.git"]
+    assert sorted(one.name for one in (tmp_path / "mirrors").iterdir()) == [
+        "inner.git",
+        "middle.git",
+        "root.git",
+    ]
 
 
 def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,9 @@ def options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
             help="A transfer in which nothing moves for so long is cut, then tried again.",
         ),
         click.Option(
-            ["--jobs"], type=click.IntRange(min=1), help="Repositories to fetch at a time [default: 8]."
+            ["--jobs"],
+            type=click.IntRange(min=1),
+            help=f"Repositories to fetch at a time [default: as the recipe says, or {_JOBS}].",
         ),
     ]
 
@@ -60,9 +63,12 @@ def transport_of(given: Mapping[str, Any], *, jobs: int | None = None) -> Transp
     mirrors = None if folder is None else Path(folder).expanduser().absolute()
     if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
         raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
-    return Transport(
-        retries=given["retries"],
-        timeout=float(given["timeout"]),
-        mirrors=mirrors,
-        jobs=given["jobs"] or jobs or _JOBS,
-    )
+    return _transport(Transport, given["retries"], given["timeout"], mirrors, given["jobs"] or jobs or _JOBS)
+
+
+@functools.cache
+def _transport(
+    kind: type[Transport], retries: int, timeout: float, mirrors: Path | None, jobs: int
+) -> Transport:
+    """Make one record for equal options: its places count for all projects of a command together."""
+    return kind(retries, timeout, mirrors, jobs)

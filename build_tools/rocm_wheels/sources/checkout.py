@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log, process
-from rocm_wheels.errors import SourceError
+from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
-from rocm_wheels.sources.case import refuse_clash
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
@@ -23,7 +22,7 @@ from rocm_wheels.sources.materialize import list_all, tag_all, write_files, writ
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import Wanted, is_shallow, under_way, was_cut
 from rocm_wheels.sources.network.mirrors import obtain
-from rocm_wheels.sources.network.prefetch import Here, Prefetch, configuration
+from rocm_wheels.sources.network.prefetch import Here, configuration, fetch_submodules
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
@@ -32,7 +31,7 @@ from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.place import REPOSITORY, is_fresh, make_place, nearest, take_back
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
-from rocm_wheels.sources.trees import Part, entries, has_commit, head_and_place, is_whole, repositories
+from rocm_wheels.sources.trees import Part, has_commit, head_and_place, is_whole, repositories
 from rocm_wheels.sources.unfinished import refuse_unfinished
 from rocm_wheels.workspace import exclusive
 
@@ -88,6 +87,12 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     request = replace(request, directory=directory)
     pin = request.pin
     remote.check_ref(pin.ref)
+    mirrors = request.transport.mirrors
+    if mirrors is not None and mirrors.absolute().is_relative_to(directory):
+        raise UsageError(
+            f"the mirrors' folder {mirrors} lies in the checkout {directory}",
+            tip="name one that all checkouts can share with --mirror-dir",
+        )
     check_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
@@ -172,21 +177,6 @@ def _prepare(
     return commit
 
 
-def _fetch_submodules(request: CheckoutRequest, git: Git, place: Path, commit: str) -> None:
-    """Have the commits of all submodules; no file is touched. Refuses names that clash on this disk."""
-    ignore_case = git.text("config", "--type=bool", "--default=false", "--get", "core.ignorecase") == "true"
-    root = Here("", git, place, request.pin.origin, commit)
-    if not request.submodules:
-        if ignore_case:
-            refuse_clash((entry.path for entry in entries(git, commit)), root.words)
-        return
-    allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
-    root = replace(root, git=allowed)
-    fetching = Prefetch(root, depth=request.depth, ignore_case=ignore_case, transport=request.transport)
-    with under_way(place):
-        fetching.run()
-
-
 def _configure(git: Git, origin: str) -> None:
     """Note the origin, and what lets the user's own git see the files as ours does."""
     before = git.text("config", "--default", "", "--get", "remote.origin.url")
@@ -224,7 +214,9 @@ def _bring(
         protect.refuse_own_work(parts, state)
     ours = written_by_us(parts, state)
     protect.refuse_in_the_way(git, commit, ours)
-    _fetch_submodules(request, git, place, commit)
+    allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
+    root = Here("", allowed, place, request.pin.origin, commit)
+    fetch_submodules(root, wanted=request.submodules, depth=request.depth, transport=request.transport)
     _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
     protect.keep_commits(parts, state, commit)
     way_back = undo.remember(parts, state, ours) if request.patched_with else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rocm_wheels.sources.state import OWN_FOLDER
 from rocm_wheels.sources.trees import has_object
 
 SERVED = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
+BEGUN = "new-"  # begins the names of folders in OWN_FOLDER that are moved to their place when whole
 _MARK = "fetching"  # in OWN_FOLDER while a transfer is under way
 _BY_NAME_ONLY = re.compile("unadvertised object")  # git 2.28 to 2.51: fetch-pack.c
 _NO_DEPTH = re.compile("not support shallow|shallow capabilities", re.IGNORECASE)  # fetch-pack.c, http
@@ -173,6 +175,8 @@ def _without_scraps(git: Git) -> Iterator[None]:
 
 def _remove_leftovers(place: Path) -> None:
     """Remove locks and beginnings of packs in a repository and those of its submodules."""
+    for begun in (place / OWN_FOLDER).glob(f"{BEGUN}*"):
+        shutil.rmtree(begun)
     for folder, folders, files in os.walk(place):
         here = Path(folder)
         if here.name == "objects":

@@ -17,7 +17,7 @@ from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.case import refuse_clash
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.network.fetch import Wanted
+from rocm_wheels.sources.network.fetch import BEGUN, Wanted, under_way
 from rocm_wheels.sources.network.gitmodules import FILE_NAME, Submodule, parse, resolve_url
 from rocm_wheels.sources.network.mirrors import obtain
 from rocm_wheels.sources.network.remote import is_server
@@ -58,7 +58,21 @@ class _Link:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
-class Prefetch:
+def fetch_submodules(root: Here, *, wanted: bool, depth: int | None, transport: Transport) -> None:
+    """Have the commits of all submodules, recursively, if they are ``wanted``. No file is touched.
+
+    For somebody who holds the tree. Raises SourceError: a server, a submodule without URL, names that
+    clash on this disk (looked for in the root alone when submodules are not wanted).
+    """
+    said = root.git.text("config", "--type=bool", "--default=false", "--get", "core.ignorecase")
+    if wanted:
+        with under_way(root.folder):
+            _Prefetch(root, depth=depth, ignore_case=said == "true", transport=transport).run()
+    elif said == "true":
+        refuse_clash((entry.path for entry in entries(root.git, root.commit)), root.words)
+
+
+class _Prefetch:
     """Fetches the submodules of one tree; ``ignore_case``: as the file system of the tree does."""
 
     def __init__(self, root: Here, *, depth: int | None, ignore_case: bool, transport: Transport) -> None:
@@ -70,7 +84,7 @@ class Prefetch:
         first = self.links(self.root)
         if not first:
             return
-        with tempfile.TemporaryDirectory(prefix="new-", dir=self.root.folder / OWN_FOLDER) as folder:
+        with tempfile.TemporaryDirectory(prefix=BEGUN, dir=self.root.folder / OWN_FOLDER) as folder:
             self.blank = Path(folder, "blank")
             self.root.git.using(GIT_DIR=str(self.blank)).text("init", "--quiet", "--bare", "--template=")
             parallel.spread(self._fetch, first, jobs=self.transport.jobs)
