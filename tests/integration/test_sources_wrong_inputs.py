@@ -342,6 +342,7 @@ PATCHES = [
     Row("patch folder a file", checkout("--patch-dir", "note"), 2, ("--patch-dir note is not a folder",), lambda box: box.write("note", "x")),
     Row("patch outside", checkout(*SET), 2, ("main/0001-x.patch is neither in base/ nor in hipified/",), patched("0001-x.patch")),
     Row("patch no patch", checkout(*SET), 2, ("x.txt would not be applied",), patched("base/x.txt")),
+    Row("patch dangling", checkout(*SET), 2, ("base/x.patch cannot be read", "take it out of the set"), lambda box: [patched("base/README")(box), (box / "sets/pytorch/main/base/x.patch").symlink_to("gone")]),
     Row("patch of nonsense", again(*SET), 10, ("base/x.patch has no author and date", "save-patches"), lambda box: [box.tree(), patched("base/x.patch", "nonsense\n")(box)]),
     Row("patches and no submodules", checkout(*SET, "--no-submodules"), 10, ("has patches for submodules (third_party/middle)", "--no-submodules"), patched("base/third_party/middle/x.patch")),
     Row("patches on hipify without a commit", checkout(*SET, "--no-commit-hipify"), 10, ("which go on top of the commit that hipify makes",), patched("hipified/x.patch")),
@@ -473,6 +474,23 @@ def test_a_full_disk_and_then_some_space(box: Box) -> None:
         assert ended[1] == "0", said
         assert ended[0] == "0" or "\ntip: free some space" in said, said
         assert head in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("tag", ["THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"])
+def test_checkout_sets_a_tag_again_that_was_pruned(
+    box: Box, tag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.tree()
+    head = box.git("tree", "rev-parse", "HEAD")
+    before = box.git("tree", "show-ref", "--tags")
+    box.git("tree", "tag", "-d", tag)
+    for name, value in box.upstream.env.items():
+        monkeypatch.setenv(name, value)
+    line = [word.format(url=box.upstream.url) for word in checkout(at="tree")]
+    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert (box.git("tree", "show-ref", "--tags"), box.git("tree", "rev-parse", "HEAD")) == (before, head)
+    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert "nothing to do" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")

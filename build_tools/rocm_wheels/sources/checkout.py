@@ -14,6 +14,7 @@ from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
+from rocm_wheels.sources.commits import is_tagged
 from rocm_wheels.sources.files import load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
@@ -132,6 +133,9 @@ def _is_as_wanted(
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
         return False
     if state.patches != request.patched_with:
+        return False
+    committed = state.hipify == "committed"
+    if not is_tagged(Git(request.directory, env), commit, hipified=committed):
         return False
     if not build_env.is_settled(request.project, request.directory, place, wanted=request.hipify):
         return False

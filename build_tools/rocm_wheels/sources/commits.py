@@ -85,6 +85,14 @@ def tag_upstream(git: Git, commit: str) -> None:
     git.text("update-ref", "--stdin", stdin=lines.encode("ascii"))
 
 
+def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
+    """Tell whether our tags are there: `git fetch --prune-tags` takes them, another worktree moves them."""
+    names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
+    held = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    found = dict(line.split(" ") for line in held)
+    return found.get(names[0]) == upstream and (not hipified or names[1] in found)
+
+
 def tag_unchanged(git: Git, head: str) -> None:
     """Tag what hipify made where it changed nothing."""
     if move := _tag_move(git, head, head):

@@ -73,7 +73,12 @@ def read_patch_set(folder: Path) -> PatchSet:
             )
         module = place.parent.relative_to(place.parts[0]).as_posix()
         patches = found[place.parts[0]].setdefault("" if module == "." else module, [])
-        patches.append(Patch(place.as_posix(), path.read_bytes()))
+        try:
+            patches.append(Patch(place.as_posix(), path.read_bytes()))
+        except OSError as cause:
+            raise DataError(
+                f"{path} cannot be read", tip="put it right, or take it out of the set"
+            ) from cause
     ordered = {
         stage: {module: tuple(sorted(some, key=lambda p: p.name)) for module, some in modules.items()}
         for stage, modules in found.items()
