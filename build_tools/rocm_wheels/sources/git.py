@@ -16,7 +16,7 @@ from rocm_wheels import log, process
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.advice import advised
 
-OLDEST = (2, 28)  # for `git init --initial-branch`; all else that we ask is older
+OLDEST = (2, 28)  # for `git init --initial-branch`; run here: 2.39
 OUR_NAME = "rocm-wheels"
 OUR_EMAIL = "rocm-wheels@noreply.invalid"
 FETCH_SECONDS = 12 * 3600.0  # of a transfer that moves; one that stands still is cut by ``silence``
