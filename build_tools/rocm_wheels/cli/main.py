@@ -24,6 +24,7 @@ COMMANDS = {
     "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
+    "index": ("index:command", "Make, change, check and serve static package indexes."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

@@ -1,0 +1,52 @@
+"""``rocm-wheels index``: static package indexes, made, changed, checked and served."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+# name: (module:attribute under rocm_wheels.cli, one line for --help)
+_COMMANDS = {
+    "build": ("index_change:build", "Write the pages for the wheels in a folder."),
+    "add": ("index_change:add", "Add wheels, all or none."),
+    "remove": ("index_change:remove", "Take wheels out."),
+    "yank": ("index_change:yank", "Yank wheels, with a reason, or take that back."),
+    "serve": ("index_verify:serve", "Serve an index on this machine, for tests."),
+}
+_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
+
+DIR is what a web server gives out: `pip install --index-url https://host/DIR/ torch`. It holds the wheels
+(DIR/<project>/), pages for people and installers, METADATA beside each wheel, a page for --find-links
+(links.html), and an index for each GPU family (DIR/<family>/: its own wheels and those of DIR itself;
+wheels of families have the same names and other bytes, so they never share a page).
+
+What is known of the wheels lies in DIR/.index and need not be uploaded. One writer at a time changes an
+index, others wait; to an object store, upload from one place: files first, then pages, root pages last.
+"""
+
+
+class _Group(click.Group):
+    """Knows its commands by name, imports one to run or explain it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the work."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+@click.group("index", cls=_Group, help=_HELP)
+def command() -> None:
+    """Hold the commands about indexes."""

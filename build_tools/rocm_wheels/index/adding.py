@@ -1,0 +1,139 @@
+"""Adding wheels to an index: all of them or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.index.changing import PATIENCE, Change, changing
+from rocm_wheels.index.entries import Entry, name_parts
+from rocm_wheels.index.taking import Taken, take_wheel
+from rocm_wheels.index.views import View, checked_family, families, refuse_other_bytes
+from rocm_wheels.parallel import each
+from rocm_wheels.wheels.members import digest_of_file
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the wheels: names that are new in the index, and those that it had."""
+
+    new: tuple[str, ...]
+    had: tuple[str, ...]
+
+
+def add_wheels(
+    root: Path,
+    wheels: Sequence[Path],
+    *,
+    now: str,
+    family: str = "",
+    link: bool = False,
+    files_url: str | None = None,
+    digests: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
+) -> Added:
+    """Add wheels; they are copied (reflink where the system can), or hard-linked with ``link``.
+
+    With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
+    again are left. DataError for a wheel that is damaged or of other bytes than the index has.
+    """
+    if family:
+        checked_family(root, family)
+    view = View(root, family)
+    _require_different(wheels)
+    place = "" if files_url is None else checked_url(files_url)
+    known = digests or {}
+
+    def take(path: Path) -> Taken:
+        digest = known.get(path.name)
+        return _from_state(view, path) or take_wheel(path, now=now, digest=digest, place=place)
+
+    for path in wheels:
+        name_parts(path.name)  # before anything is hashed
+    taken = each(take, wheels, jobs=os.cpu_count() or 1)
+    new: list[str] = []
+    with changing(root, what="index add", create=True, patience=patience) as change:
+        for project in dict.fromkeys(wheel.project for wheel in taken):
+            if project in families(root):
+                raise UsageError(f"{root} has a family of the name of the project {project}")
+            entries = change.read(view, project)
+            for path, wheel in zip(wheels, taken, strict=True):
+                if wheel.project == project and _add(change, view, wheel, path, entries, link=link):
+                    new.append(wheel.entry.name)
+            change.settle(view, project, entries)
+    return Added(tuple(new), tuple(wheel.entry.name for wheel in taken if wheel.entry.name not in new))
+
+
+def _require_different(wheels: Sequence[Path]) -> None:
+    seen: dict[str, Path] = {}
+    for path in wheels:
+        other = seen.setdefault(path.name, path)
+        if other.resolve() != path.resolve() and digest_of_file(other) != digest_of_file(path):
+            raise DataError(f"{other} and {path} have the same name and different bytes")
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of a folder of wheels with a slash at its end; UsageError when it is none."""
+    if not url.strip() or any(sign in url for sign in "?#\"'<> "):
+        raise UsageError(
+            f"--files-url {url!r} is not the URL of a folder", tip="for example: https://host/wheels/"
+        )
+    return url.rstrip("/") + "/"
+
+
+def _from_state(view: View, path: Path) -> Taken | None:
+    """Return a wheel that lies in the index and is known: its size and time are as they were."""
+    project = name_parts(path.name)[0]
+    entry = view.read(project).get(path.name)
+    if entry is None:
+        return None
+    file = view.file_of(project, entry)
+    found = path.stat()
+    same = (found.st_size, found.st_mtime_ns) == (entry.size, entry.changed)
+    return Taken(project, entry) if file and same and path.resolve() == file.resolve() else None
+
+
+def _add(
+    change: Change, view: View, wheel: Taken, source: Path, entries: dict[str, Entry], *, link: bool
+) -> bool:
+    """Put a wheel among the entries of its project; tell whether it is new there."""
+    entry = wheel.entry
+    known = entries.get(entry.name)
+    if known is not None:
+        refuse_other_bytes(entry.name, known.sha256, entry.sha256, where=view.family or "for all")
+        entry = known
+    file = view.file_of(wheel.project, entry)
+    if file is not None and not (known and file.is_file()):
+        _bring(change, source, file, wheel.entry, link=link)
+    if wheel.metadata is not None:
+        change.put_metadata(view.sidecar_of(wheel.project, entry), wheel.metadata)
+    entries[entry.name] = entry
+    return known is None
+
+
+def _bring(change: Change, source: Path, target: Path, entry: Entry, *, link: bool) -> None:
+    """Stage a wheel for its place, unless these bytes lie there already."""
+    if target.exists():
+        if not source.samefile(target):
+            there = digest_of_file(target)
+            refuse_other_bytes(entry.name, there, entry.sha256, where="there already, not listed yet")
+        return
+    part = change.new_part()
+    if link:
+        try:
+            os.link(source, part)
+        except OSError as cause:
+            raise UsageError(
+                f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"
+            ) from cause
+    else:
+        shutil.copyfile(source, part)
+        os.utime(part, ns=(entry.changed, entry.changed))
+    found = source.stat()
+    if (found.st_size, found.st_mtime_ns) != (entry.size, entry.changed):
+        raise DataError(f"{source} changed while it was added")
+    change.place(target, part)

@@ -1,0 +1,159 @@
+"""Making an index of the wheels that lie in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.index.changing import PATIENCE, Change, changing
+from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
+from rocm_wheels.index.taking import State, Taken, take_listed, take_wheel
+from rocm_wheels.index.views import STATE, View, checked_family, families, refuse_other_bytes
+from rocm_wheels.parallel import each
+
+_MOST_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Lying:
+    """A wheel in a folder, and whether METADATA lies beside it."""
+
+    path: str
+    state: State
+    has_sidecar: bool
+
+
+@dataclass(frozen=True)
+class Built:
+    """How many wheels and projects the index has now; the names that are new, and those that are gone."""
+
+    wheels: int
+    projects: int
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+Found = dict[str, dict[str, Lying]]
+
+
+def build_index(
+    root: Path,
+    *,
+    now: str,
+    new_families: Sequence[str] = (),
+    digests: Mapping[str, str] | None = None,
+    drop_missing: bool = False,
+    patience: float = PATIENCE,
+) -> Built:
+    """Write the pages for the wheels in ``root`` and in the folders of their projects, and of families.
+
+    What is known of a wheel (by name, size and time) is not read again. DataError for wheels that are
+    gone (unless ``drop_missing``), replaced by other bytes, damaged, or in a folder of another name.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root} is {'not a folder' if root.exists() else 'not there'}")
+    for family in new_families:
+        checked_family(root, family)
+        if not (root / family).is_dir():
+            raise UsageError(f"--family {family}: there is no folder {root / family}")
+    count, projects, new, gone = 0, set[str](), list[str](), list[str]()
+    with changing(root, what="index build", create=True, everything=True, patience=patience) as change:
+        reader = _Reader(change, now, digests or {})
+        names = sorted({*families(root), *new_families})
+        for view in [View(root, family) for family in ["", *names]]:
+            found = _scan(view, names)
+            for project in sorted({*view.own_projects(), *found}):
+                had = change.read(view, project)
+                entries = reader.entries(view, project, found.pop(project, {}), had)
+                new += entries.keys() - had.keys()
+                gone += [str(view.file_of(project, e)) for name, e in had.items() if name not in entries]
+                change.settle(view, project, entries)
+                count += len(entries)
+                projects |= {project} if entries else set()
+        if gone and not drop_missing:
+            shown = "\n".join(sorted(gone)[:_MOST_SHOWN])
+            raise DataError(
+                f"{len(gone)} wheels of the index are gone:\n{shown}",
+                tip="put them back, or say that they are to be dropped from its pages: --drop-missing",
+            )
+    return Built(count, len(projects), tuple(sorted(new)), tuple(sorted(gone)))
+
+
+def _scan(view: View, family_names: Iterable[str]) -> Found:
+    """Return the wheels in a folder and in the folders of projects in it; DataError for one elsewhere."""
+    found: Found = {}
+    for name, file in _wheels(view.folder, "../"):
+        found.setdefault(name_parts(name)[0], {})[name] = file
+    skipped = {STATE, *(() if view.family else family_names)}
+    with os.scandir(view.folder) as listed:
+        folders = sorted(item.name for item in listed if item.is_dir() and item.name not in skipped)
+    for folder in folders:
+        for name, file in _wheels(view.folder / folder, ""):
+            project = name_parts(name)[0]
+            if folder != project:
+                raise DataError(
+                    f"{view.folder / folder} holds {name}: wheels lie in {project}/ or beside it",
+                    tip=f"move it there; if {folder} is a GPU family, say so: --family {folder}",
+                )
+            if name in found.setdefault(project, {}):
+                here = view.folder
+                raise DataError(f"{name} lies in {here} and in {here / folder}", tip="remove one")
+            found[project][name] = file
+    return found
+
+
+def _wheels(folder: Path, place: str) -> Iterable[tuple[str, Lying]]:
+    with os.scandir(folder) as listed:
+        items = [item for item in listed if item.name.endswith((".whl", METADATA_SUFFIX))]
+    names = {item.name for item in items}
+    for item in items:
+        if item.name.endswith(".whl") and not item.name.startswith(".") and item.is_file():
+            state = item.stat()
+            beside = item.name + METADATA_SUFFIX in names
+            lying = State(item.name, state.st_size, state.st_mtime_ns, place)
+            yield item.name, Lying(item.path, lying, beside)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the wheels of a project that are not known yet, or have changed."""
+
+    change: Change
+    now: str
+    digests: Mapping[str, str]
+
+    def entries(
+        self, view: View, project: str, found: Mapping[str, Lying], had: Mapping[str, Entry]
+    ) -> dict[str, Entry]:
+        """Return the wheels of a project: those that are as they were, others read; remote ones are kept."""
+        entries = {name: entry for name, entry in had.items() if entry.is_remote}
+        listed, unread = [], []
+        for name, file in found.items():
+            known, state = had.get(name), file.state
+            same = known is not None and (known.size, known.changed) == (state.size, state.changed)
+            if known is not None and same and file.has_sidecar:
+                entries[name] = known if known.place == state.place else replace(known, place=state.place)
+            elif name in self.digests and (
+                taken := take_listed(file.path, state, now=self.now, digest=self.digests[name])
+            ):
+                listed.append(taken)
+            else:
+                unread.append(file)
+        jobs = os.cpu_count() or 1
+        read = each(self._take, unread, jobs=jobs) if len(unread) > 1 else map(self._take, unread)
+        for wheel in (*listed, *read):
+            entry, known = wheel.entry, had.get(wheel.entry.name)
+            if known is not None:
+                refuse_other_bytes(entry.name, known.sha256, entry.sha256, where=view.family or "for all")
+                entry = replace(entry, uploaded=known.uploaded, yanked=known.yanked)
+            if wheel.metadata is not None and not wheel.beside:
+                self.change.put_metadata(view.sidecar_of(project, entry), wheel.metadata)
+            entries[entry.name] = entry
+        return entries
+
+    def _take(self, file: Lying) -> Taken:
+        path = Path(file.path)
+        return take_wheel(path, now=self.now, digest=self.digests.get(path.name), place=file.state.place)

@@ -1,0 +1,136 @@
+"""A wheel of an index: what the pages say of it, as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from packaging.utils import NormalizedName
+from packaging.version import Version
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.wheels.names import parse_wheel_name
+
+METADATA_SUFFIX = ".metadata"  # PEP 658
+_PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A wheel. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
+
+    ``place`` is the folder or URL that it lies in, relative to its project page ("" is beside it);
+    ``metadata`` the digest of its METADATA; ``yanked`` the reason, None when it is not;
+    ``variant`` its ``variant.json``, None without a label; ``uploaded`` when it was added (ISO 8601, UTC).
+    """
+
+    name: str
+    size: int
+    changed: int
+    sha256: str
+    uploaded: str
+    metadata: str
+    requires_python: str = ""
+    yanked: str | None = None
+    variant: str | None = None
+    place: str = ""
+
+    @property
+    def href(self) -> str:
+        """Where it lies, as a link of its project page: ``+`` and ``!`` are escaped."""
+        return self.place + escaped(self.name)
+
+    @property
+    def is_remote(self) -> bool:
+        """Tell whether it lies somewhere else (``--files-url``)."""
+        return "://" in self.place or self.place.startswith("/")
+
+    @property
+    def version(self) -> Version:
+        """Its version."""
+        return name_parts(self.name)[1]
+
+    @property
+    def label(self) -> str | None:
+        """Its variant label."""
+        return name_parts(self.name)[2]
+
+    def moved(self, place: str) -> Entry:
+        """Return it as it is seen from a page for which everything is ``place`` further away."""
+        return self if self.is_remote else replace(self, place=posixpath.normpath(place + self.place) + "/")
+
+
+@lru_cache(maxsize=4096)
+def _front(distribution: str, version: str) -> tuple[NormalizedName, Version]:
+    found = parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
+    return found.name, found.version
+
+
+@lru_cache(maxsize=4096)
+def _back(fields: str) -> str | None:
+    return parse_wheel_name(f"x-1-{fields}").label
+
+
+@lru_cache(maxsize=1 << 16)
+def name_parts(file_name: str) -> tuple[NormalizedName, Version, str | None]:
+    """Return normalized project, version and label of a wheel's file name; DataError when it is none.
+
+    Wheels of an index have few versions and few tags between them: each is read once.
+    """
+    parts = file_name.split("-", 2)
+    if len(parts) != 3:
+        parse_wheel_name(file_name)  # says what is wrong
+        raise DataError(f"{file_name} is not the name of a wheel")
+    try:
+        return *_front(parts[0], parts[1]), _back(parts[2])
+    except DataError:
+        found = parse_wheel_name(file_name)  # an error that names the file
+        return found.name, found.version, found.label
+
+
+def escaped(name: str) -> str:
+    """Return a file name as it is written in a link."""
+    if _PLAIN.fullmatch(name):
+        return name.replace("+", "%2B").replace("!", "%21")
+    return quote(name)
+
+
+def in_order(entries: Mapping[str, Entry]) -> list[Entry]:
+    """Return wheels in the order of pages and files: by version, then by name."""
+    spelled = {entry.name.split("-", 2)[1]: entry.version for entry in entries.values()}
+    rank = {
+        text: number for number, text in enumerate(sorted(spelled, key=lambda text: (spelled[text], text)))
+    }
+    return sorted(entries.values(), key=lambda entry: (rank[entry.name.split("-", 2)[1]], entry.name))
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_FIELDS = tuple(field.name for field in fields(Entry))
+_ALWAYS = ("name", "size", "changed", "sha256", "uploaded", "metadata")
+
+
+def to_line(entry: Entry) -> str:
+    """Return an entry as a line of JSON, without what it has not."""
+    said: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = getattr(entry, name)
+        if name in _ALWAYS or value or (name == "yanked" and value is not None):
+            said[name] = value
+    return _encode(said)
+
+
+def from_line(line: str, *, where: str) -> Entry:
+    """Read a line; DataError with ``where`` when it was not written by ``to_line``."""
+    try:
+        entry = Entry(**json.loads(line))
+    except (ValueError, TypeError) as cause:
+        raise DataError(
+            f"{where} is damaged", tip="take it from a copy, or remove the file and run `index build`"
+        ) from cause
+    return entry

@@ -1,0 +1,42 @@
+"""The variants files of a project: what the variant wheels of each release state, joined."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.index.entries import Entry
+from rocm_wheels.index.pages import VariantsFile
+from rocm_wheels.variants.metadata import VariantMetadata, merge, parse
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> VariantMetadata:
+    return parse(text.encode(), name="variant.json")
+
+
+def variants_name(project: str, version: object) -> str:
+    """Return the name of a release's variants file: spelled as in the names of wheels (PEP 825)."""
+    return f"{project.replace('-', '_')}-{version}-variants.json"
+
+
+def variants_files(project: str, entries: Iterable[Entry]) -> list[VariantsFile]:
+    """Return the variants file of every release that has variant wheels, oldest release first.
+
+    DataError that names both wheels when two of them cannot be in one release.
+    """
+    releases: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.variant is not None:
+            releases.setdefault(str(entry.version), []).append(entry)
+    files = []
+    for version, wheels in releases.items():
+        try:
+            content = merge([(wheel.name, _parsed(wheel.variant or "")) for wheel in wheels]).to_json()
+        except DataError as cause:
+            raise DataError(f"the variants of {project} {version} do not fit together") from cause
+        name = variants_name(project, version)
+        files.append(VariantsFile(name, content, hashlib.sha256(content).hexdigest()))
+    return files

@@ -1,0 +1,130 @@
+"""Exchanging files of an index: all are written beside before the first gets its name.
+
+A full disk is met while nothing is changed yet. Files that would be the same stay untouched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+from pathlib import Path
+
+from rocm_wheels.index.views import STATE
+
+_WRITERS = 16  # they wait for the disk
+
+
+class Rank(IntEnum):
+    """The order in which files get their names: what is linked before what links to it."""
+
+    WHEEL = 0
+    METADATA = 1
+    STATE = 2
+    VARIANTS = 3
+    PROJECT = 4
+    ROOT = 5
+
+
+class Switch:
+    """New contents of files, kept in ``folder`` (on the same file system) until ``commit``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._staged: dict[Path, tuple[Rank, Path]] = {}
+        self._removed: dict[Path, None] = {}
+        self._number = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, folder: Path) -> Iterator[Switch]:
+        """Give a switch; what is not committed at the end is gone."""
+        if folder.exists():  # of a writer that was killed
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        try:
+            yield cls(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def new_part(self) -> Path:
+        """Return a path for a file in the making."""
+        self._number += 1
+        return self._folder / str(self._number)
+
+    def put(self, path: Path, content: bytes, rank: Rank) -> bool:
+        """Stage the content of a file, unless it has it already; tell whether it changes."""
+        self._removed.pop(path, None)
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+            self._staged.pop(path, None)
+            return False
+        part = self.new_part()
+        part.write_bytes(content)
+        self._staged[path] = rank, part
+        return True
+
+    def put_part(self, path: Path, part: Path, rank: Rank) -> None:
+        """Stage a file that was written to ``new_part``, unless it is there already."""
+        if path.is_file() and filecmp.cmp(part, path, shallow=False):
+            part.unlink()
+            return
+        self._staged[path] = rank, part
+
+    def remove(self, path: Path) -> None:
+        """Have a file removed after all others have got their names."""
+        self._removed[path] = None
+
+    def current(self, path: Path) -> Path:
+        """Return where the content lies that a file will have."""
+        return self._staged[path][1] if path in self._staged else path
+
+    def staged(self, *ranks: Rank) -> list[Path]:
+        """Return the files of some ranks that get new contents."""
+        return [path for path, (rank, _) in self._staged.items() if rank in ranks]
+
+    @property
+    def removed(self) -> list[Path]:
+        """The files that will be removed."""
+        return list(self._removed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing changes."""
+        return not self._staged and not self._removed
+
+    def reach_disk(self) -> None:
+        """Have every staged file on the disk."""
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            list(pool.map(_reach_disk, (part for _, part in self._staged.values())))
+
+    def commit(self) -> None:
+        """Give the files their names, by rank; then remove the others."""
+        for folder in {path.parent: None for path in self._staged}:
+            folder.mkdir(parents=True, exist_ok=True)
+        for path, (_, part) in sorted(self._staged.items(), key=lambda item: item[1][0]):
+            if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
+                os.chmod(part, mode | 0o444)
+            os.replace(part, path)
+        remove_all(self._removed)
+
+
+def remove_all(paths: Iterable[Path]) -> None:
+    """Remove files, and the folders that are empty then."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        for folder in list(path.parents)[:3]:  # variants/<digest>, its folder, the project's
+            if folder.name == STATE:
+                break
+            try:
+                folder.rmdir()
+            except OSError:
+                break
+
+
+def _reach_disk(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())

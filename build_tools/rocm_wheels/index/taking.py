@@ -1,0 +1,143 @@
+"""Reading a wheel that an index is to have: its digest, its METADATA, its variant."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
+from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
+from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
+from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.wheels.metadata import parse_metadata
+from rocm_wheels.wheels.names import parse_wheel_name
+
+_FIELD = re.compile(rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class State:
+    """A file of a wheel: its name, size and time (nanoseconds), and its place from the project page."""
+
+    name: str
+    size: int
+    changed: int
+    place: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A wheel as it is to be listed, its project, its METADATA (None: the index has it)."""
+
+    project: str
+    entry: Entry
+    metadata: bytes | None = None
+    beside: bool = False  # the METADATA comes from a file beside the wheel
+
+
+def take_wheel(path: Path, *, now: str, digest: str | None = None, place: str = "") -> Taken:
+    """Read a wheel and hash it, unless its ``digest`` is given; ``now`` is when it is added.
+
+    DataError for a wheel that is damaged, misnamed, or whose variant breaks a rule.
+    """
+    project, _, label = name_parts(path.name)
+    with WheelArchive.open(path) as archive:
+        archive.require_sound()
+        content, variant = _texts(archive, path, label)
+        found = path.stat()
+        sha256 = digest or archive.sha256()
+        archive.require_unchanged()
+    state = State(path.name, found.st_size, found.st_mtime_ns, place)
+    return Taken(project, _entry(state, sha256, now, content, variant), content)
+
+
+def take_listed(path: str, state: State, *, now: str, digest: str) -> Taken | None:
+    """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
+
+    None when it must be opened: there is no such file, or it has a label.
+    """
+    project, _, label = name_parts(state.name)
+    if label is not None:
+        return None
+    try:
+        with open(path + METADATA_SUFFIX, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    return Taken(project, _entry(state, digest, now, content, None), content, beside=True)
+
+
+def _entry(state: State, sha256: str, now: str, metadata: bytes, variant: str | None) -> Entry:
+    return Entry(
+        name=state.name,
+        size=state.size,
+        changed=state.changed,
+        sha256=sha256,
+        uploaded=now,
+        metadata=hashlib.sha256(metadata).hexdigest(),
+        requires_python=stated_python(metadata, state.name),
+        variant=variant,
+        place=state.place,
+    )
+
+
+def _texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[bytes, str | None]:
+    folders = dist_info_folders(entry.name for entry in archive.members)
+    if len(folders) != 1:
+        raise DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
+    files = {entry.name: entry for entry in archive.members}
+    where = f"{folders[0]}/METADATA"
+    if where not in files:
+        raise DataError(f"{path}: {where} is missing")
+    content = archive.read(files[where])
+    metadata = parse_metadata(content, name=f"{path}: {where}")
+    faults = compare_names(parse_wheel_name(path.name), folders[0], metadata)
+    if faults:
+        raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
+    if label is None:
+        return content, None
+    where = f"{folders[0]}/{FILE_NAME}"
+    if where not in files:
+        raise DataError(f"{path}: {where} is missing, the file name has the label {label}")
+    found = archive.read(files[where])
+    return content, parse_in_wheel(found, name=f"{path}: {where}", label=label).to_json().decode()
+
+
+def stated_python(metadata: bytes, file_name: str) -> str:
+    """Return Requires-Python of a wheel's METADATA; DataError when that is of another wheel or wrong."""
+    said: dict[bytes, str] = {}
+    for key, value in _FIELD.findall(metadata.partition(b"\n\n")[0]):
+        said.setdefault(key.lower(), value.decode("utf-8", "replace"))
+    name, version, _ = name_parts(file_name)
+    stated = said.get(b"name", ""), said.get(b"version", "")
+    if canonicalize_name(stated[0]) != name or _version(stated[1]) != version:
+        raise DataError(f"METADATA of {file_name} is of {' '.join(stated).strip() or 'nothing'}")
+    python = said.get(b"requires-python", "")
+    if not _is_specifier(python):
+        raise DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
+    return python
+
+
+@lru_cache(maxsize=4096)
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+@lru_cache(maxsize=512)
+def _is_specifier(text: str) -> bool:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""What the pages of an index say, byte for byte where it matters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from index_wheels import NOW, files, variant, wheel
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.building import build_index
+from rocm_wheels.index.entries import Entry, escaped, from_line, in_order, name_parts, to_line
+from rocm_wheels.index.marking import remove_wheels, yank_wheels
+from rocm_wheels.index.pages import as_links, project_html, project_json
+from rocm_wheels.index.views import View
+
+DIGEST = "ab" * 32
+
+
+def entry(name: str = "torch-2.9.1+rocm7.1.0-py3-none-any.whl", **more: object) -> Entry:
+    values = {"size": 5, "changed": 1, "sha256": DIGEST, "uploaded": NOW, "metadata": "cd" * 32}
+    return Entry(name=name, **{**values, **more})  # type: ignore[arg-type]
+
+
+def test_a_link_says_all_that_an_installer_asks() -> None:
+    page = project_html("torch", [entry(requires_python=">=3.10,<4", yanked='bad "kernels" & more')]).decode()
+    assert (
+        f'<a href="torch-2.9.1%2Brocm7.1.0-py3-none-any.whl#sha256={DIGEST}"'
+        ' data-requires-python="&gt;=3.10,&lt;4"'
+        f' data-core-metadata="sha256={"cd" * 32}" data-dist-info-metadata="sha256={"cd" * 32}"'
+        ' data-yanked="bad &quot;kernels&quot; &amp; more">torch-2.9.1+rocm7.1.0-py3-none-any.whl</a><br>\n'
+    ) in page
+    assert '<meta name="pypi:repository-version" content="1.1">' in page
+
+
+def test_json_has_what_pep_700_and_714_ask() -> None:
+    page = json.loads(project_json("torch", [entry(yanked=""), entry("torch-2.10.0-py3-none-any.whl")]))
+    assert page["meta"] == {"api-version": "1.1"}
+    assert page["versions"] == ["2.9.1+rocm7.1.0", "2.10.0"]
+    assert page["files"][0] == {
+        "filename": "torch-2.9.1+rocm7.1.0-py3-none-any.whl",
+        "url": "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl",
+        "hashes": {"sha256": DIGEST},
+        "size": 5,
+        "upload-time": NOW,
+        "core-metadata": {"sha256": "cd" * 32},
+        "yanked": True,
+    }
+
+
+PLACES = [
+    ("", "torch/a%2Bb"),
+    ("../", "a%2Bb"),
+    ("../../torch/", "../torch/a%2Bb"),
+    ("https://host/w/", "https://host/w/a%2Bb"),
+    ("/w/", "/w/a%2Bb"),
+]
+
+
+@pytest.mark.parametrize(("place", "link"), PLACES)
+def test_links_of_a_page_one_folder_above(place: str, link: str) -> None:
+    name = "a+b"
+    lines = as_links("torch", project_html("torch", [entry(name, place=place)]))
+    assert lines.startswith(f'<a href="{link}#sha256='.encode())
+    assert lines.count(b"\n") == 1
+
+
+def test_a_page_of_a_family_sees_what_is_for_everybody_from_its_place() -> None:
+    assert entry(place="").moved("../../torch/").place == "../../torch/"
+    assert entry(place="../").moved("../../torch/").place == "../../"
+    assert entry(place="https://host/").moved("../../torch/").place == "https://host/"
+
+
+@given(st.text(alphabet="abcXYZ019._+!-", min_size=1))
+def test_escaping_can_be_undone(name: str) -> None:
+    from urllib.parse import unquote, urljoin
+
+    assert unquote(escaped(name)) == name
+    assert "+" not in escaped(name)
+    if name not in (".", ".."):
+        assert unquote(urljoin("http://host/torch/", escaped(name))) == f"http://host/torch/{name}"
+
+
+@given(
+    st.builds(
+        entry,
+        size=st.integers(0, 2**40),
+        requires_python=st.text(),
+        yanked=st.none() | st.text(),
+        place=st.sampled_from(["", "../", "https://host/é/"]),
+        variant=st.none() | st.text(min_size=1),
+    )
+)
+def test_what_is_known_is_read_back(known: Entry) -> None:
+    line = to_line(known)
+    assert "\n" not in line
+    assert from_line(line, where="here") == known
+
+
+def test_versions_are_in_order_not_their_names() -> None:
+    names = ["torch-2.10-py3-none-any.whl", "torch-2.9-py3-none-any.whl", "torch-2.9.0-cp310-none-any.whl"]
+    listed = [one.name for one in in_order({name: entry(name) for name in names})]
+    assert listed[-1] == names[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.whl", "torch-2.9.whl", "torch-x-py3-none-any.whl", "torch-1-py3-none.zip"]
+)
+def test_no_name_of_a_wheel(name: str) -> None:
+    with pytest.raises(DataError, match=name):
+        name_parts(name)
+
+
+def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
+    root, fresh = tmp_path / "index", tmp_path / "fresh"
+    one, other = wheel(fresh), wheel(fresh, "My_Pkg", "1.0", text="x")
+    added = add_wheels(root, [one, other], now=NOW)
+    assert added.new == (one.name, other.name)
+    assert sorted(files(root)) == [
+        ".index/my-pkg.jsonl",
+        ".index/torch.jsonl",
+        "index.html",
+        "index.json",
+        "links.html",
+        "my-pkg/My_Pkg-1.0-py3-none-any.whl",
+        "my-pkg/My_Pkg-1.0-py3-none-any.whl.metadata",
+        "my-pkg/index.html",
+        "my-pkg/index.json",
+        "torch/index.html",
+        "torch/index.json",
+        f"torch/{one.name}",
+        f"torch/{one.name}.metadata",
+    ]
+    before = {path: (root / path).stat().st_mtime_ns for path in files(root)}
+    assert add_wheels(root, [one], now="2027-01-01T00:00:00Z").had == (one.name,)
+    assert {path: (root / path).stat().st_mtime_ns for path in files(root)} == before
+    assert yank_wheels(root, ["my_pkg==1"], reason="no good") == [other.name]
+    changed = {path for path in before if (root / path).stat().st_mtime_ns != before[path]}
+    assert changed == {".index/my-pkg.jsonl", "links.html", "my-pkg/index.html", "my-pkg/index.json"}
+    assert b'data-yanked="no good"' in (root / "links.html").read_bytes()
+    assert yank_wheels(root, [other.name], reason=None) == [other.name]
+    assert remove_wheels(root, ["torch==2.9.1+rocm7.1.0", "My-Pkg==1.0"]) == [one.name, other.name]
+    assert sorted(files(root)) == ["index.html", "index.json", "links.html"]
+
+
+def test_the_same_wheels_are_the_same_pages(tmp_path: Path) -> None:
+    fresh = [wheel(tmp_path / "fresh", version=f"2.{n}.0") for n in (9, 10, 8)]
+    for order, name in ((fresh, "a"), (fresh[::-1], "b")):
+        for path in order:
+            add_wheels(tmp_path / name, [path], now=NOW)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    everybody = wheel(tmp_path, "triton", "3.6.0")
+    mine, other = wheel(tmp_path / "942", text="942"), wheel(tmp_path / "110", text="110")
+    add_wheels(root, [mine], now=NOW, family="gfx94X-dcgpu")
+    add_wheels(root, [other], now=NOW, family="gfx110X-all")
+    add_wheels(root, [everybody], now=NOW)
+    pages = files(root)
+    assert b"torch" not in pages["index.html"].partition(b"<p>")[0]
+    assert b"gfx110X-all, gfx94X-dcgpu" in pages["index.html"]
+    for family in ("gfx94X-dcgpu", "gfx110X-all"):
+        assert json.loads(pages[f"{family}/index.json"])["projects"] == [
+            {"name": "torch"},
+            {"name": "triton"},
+        ]
+        assert f'href="../../triton/{everybody.name}#'.encode() in pages[f"{family}/triton/index.html"]
+    assert pages[f"gfx94X-dcgpu/torch/{mine.name}"] != pages[f"gfx110X-all/torch/{other.name}"]
+    with pytest.raises(DataError, match="for all and for gfx110X-all"):
+        add_wheels(root, [wheel(tmp_path / "all", text="all")], now=NOW)
+    assert files(root) == pages
+    remove_wheels(root, [mine.name], family="gfx94X-dcgpu")
+    assert json.loads((root / "gfx94X-dcgpu/index.json").read_text())["projects"] == [{"name": "triton"}]
+
+
+def test_variants_are_joined_a_release(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    old = variant(tmp_path, "rocm7.1", {"rocm": {"version": ["7.1"]}})
+    new = variant(
+        tmp_path,
+        "rocm7.2_gfx942",
+        {"amd": {"gfx_arch": ["gfx942"]}, "rocm": {"version": ["7.2"]}},
+        namespaces=("rocm", "amd"),
+    )
+    null = variant(tmp_path, "null", {})
+    add_wheels(root, [old, null], now=NOW)
+    first = [path for path in files(root) if path.startswith("torch/variants/")]
+    add_wheels(root, [new], now=NOW)
+    pages = files(root)
+    joined = json.loads(pages["torch/torch-2.9.1-variants.json"])
+    assert sorted(joined["variants"]) == ["null", "rocm7.1", "rocm7.2_gfx942"]
+    listed = json.loads(pages["torch/index.json"])["files"][0]
+    assert listed.keys() == {"filename", "url", "hashes", "size"}
+    assert pages[f"torch/{listed['url']}"] == pages["torch/torch-2.9.1-variants.json"]
+    assert first[0] in pages  # somebody may still be reading the page before
+    remove_wheels(root, [null.name])
+    assert first[0] not in files(root)
+    clash = variant(
+        tmp_path / "clash", "rocm7.1", {"rocm": {"version": ["7.2"]}}, tag="py3-none-linux_x86_64"
+    )
+    before = files(root)
+    with pytest.raises(DataError) as wrong:
+        add_wheels(root, [clash], now=NOW)
+    assert old.name in str(wrong.value.__cause__)
+    assert clash.name in str(wrong.value.__cause__)
+    assert files(root) == before
+
+
+def test_a_folder_of_wheels_becomes_an_index_where_they_lie(tmp_path: Path) -> None:
+    name = wheel(tmp_path).name
+    build_index(tmp_path, now=NOW)
+    assert (tmp_path / f"{name}.metadata").is_file()
+    assert f'href="../{escaped(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
+    assert f'href="{escaped(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
+    before = files(tmp_path)
+    assert build_index(tmp_path, now="2027-01-01T00:00:00Z").new == ()
+    assert files(tmp_path) == before
+
+
+def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
+    root, path = tmp_path / "index", wheel(tmp_path)
+    add_wheels(root, [path], now=NOW, files_url="https://files.example/rocm")
+    add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
+    assert not (root / "torch" / path.name).exists()
+    assert (root / "torch" / f"{path.name}.metadata").is_file()
+    link = f'href="https://files.example/rocm/{escaped(path.name)}#sha256='.encode()
+    for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
+        assert link in (root / page).read_bytes(), page
+    assert build_index(root, now=NOW).gone == ()
+    remove_wheels(root, [path.name])
+    assert View(root).own_projects() == []

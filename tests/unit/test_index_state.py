@@ -1,0 +1,208 @@
+"""What an index remembers, whom it believes, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from index_wheels import NOW, files, wheel
+
+from rocm_wheels.errors import RocmWheelsError, UsageError, explain
+from rocm_wheels.index import taking
+from rocm_wheels.index.adding import add_wheels, checked_url
+from rocm_wheels.index.building import build_index
+from rocm_wheels.index.digests import read_digests
+from rocm_wheels.index.marking import remove_wheels, yank_wheels
+from rocm_wheels.index.views import View
+from rocm_wheels.wheels.members import WheelArchive
+
+
+def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = wheel(tmp_path)
+    hashed = []
+    real = WheelArchive.sha256
+    monkeypatch.setattr(
+        WheelArchive, "sha256", lambda archive: hashed.append(archive.path.name) or real(archive)
+    )
+    for _ in range(2):
+        build_index(tmp_path, now=NOW)
+    assert hashed == [path.name]
+    os.utime(path, ns=(5, 5))  # another time, the same bytes: looked at again, added when it was
+    build_index(tmp_path, now="2027-01-01T00:00:00Z")
+    assert hashed == [path.name] * 2
+    entry = View(tmp_path).read("torch")[path.name]
+    assert (entry.uploaded, entry.changed) == (NOW, 5)
+
+
+def test_given_digests_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = wheel(tmp_path / "in")
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(f"{'AB' * 32} *dist/{path.name}\n\n{'cd' * 32}  other.tar.gz\n")
+    monkeypatch.setattr(WheelArchive, "sha256", lambda _: pytest.fail("hashed"))
+    build_index(tmp_path / "in", now=NOW, digests=read_digests(sums))
+    assert View(tmp_path / "in").read("torch")[path.name].sha256 == "ab" * 32
+
+
+def test_metadata_beside_a_wheel_of_a_list_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "torch-2.9.1-py3-none-any.whl"
+    (tmp_path / name).write_bytes(b"not even a wheel")
+    (tmp_path / f"{name}.metadata").write_text(
+        "Metadata-Version: 2.4\nName: Torch\nVersion: 2.9.1\nRequires-Python: >=3.9\n\nVersion: 1\n"
+    )
+    monkeypatch.setattr(taking, "WheelArchive", None)
+    build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
+    assert View(tmp_path).read("torch")[name].requires_python == ">=3.9"
+
+
+def test_a_wheel_is_never_replaced(tmp_path: Path) -> None:
+    root, path = tmp_path / "index", wheel(tmp_path)
+    add_wheels(root, [path], now=NOW)
+    before = files(root)
+    old = hashlib.sha256(path.read_bytes()).hexdigest()
+    other = wheel(tmp_path / "new", text="changed")
+    new = hashlib.sha256(other.read_bytes()).hexdigest()
+    with pytest.raises(RocmWheelsError) as wrong:
+        add_wheels(root, [wheel(tmp_path, "triton", "3.0"), other], now=NOW)
+    assert old in str(wrong.value)
+    assert new in str(wrong.value)
+    assert "build tag" in (wrong.value.tip or "")
+    assert files(root) == before
+    (root / "torch" / path.name).write_bytes(other.read_bytes())
+    with pytest.raises(RocmWheelsError, match=new):
+        build_index(root, now=NOW)
+    add_wheels(root, [wheel(tmp_path / "new", build="1", text="changed")], now=NOW)
+
+
+def test_wheels_that_are_gone_are_dropped_on_request_only(tmp_path: Path) -> None:
+    keep, gone = wheel(tmp_path), wheel(tmp_path, version="2.8.0")
+    build_index(tmp_path, now=NOW)
+    gone.unlink()
+    before = files(tmp_path)
+    with pytest.raises(RocmWheelsError, match=gone.name) as wrong:
+        build_index(tmp_path, now=NOW)
+    assert "--drop-missing" in (wrong.value.tip or "")
+    assert files(tmp_path) == before
+    build_index(tmp_path, now=NOW, drop_missing=True)
+    assert list(View(tmp_path).read("torch")) == [keep.name]
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "index"
+    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    before = files(root)
+    path = wheel(tmp_path, version="2.10.0")
+    real, count, limit = Path.write_bytes, 0, 0
+
+    def full(target: Path, content: bytes) -> int:
+        nonlocal count
+        count += 1
+        if count == limit:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        return real(target, content)
+
+    for allowed in range(4):
+        count, limit = 0, allowed + 1
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_bytes", full)
+            with pytest.raises(OSError, match="No space left"):
+                add_wheels(root, [path], now=NOW)
+        assert files(root) == before
+    add_wheels(root, [path], now=NOW)
+
+
+def damaged(folder: Path) -> Path:
+    path = wheel(folder)
+    path.write_bytes(path.read_bytes()[:-30])
+    return path
+
+
+def misnamed(folder: Path) -> Path:
+    return wheel(folder).rename(folder / "torch-2.9.2-py3-none-any.whl")
+
+
+def labelled(folder: Path) -> Path:
+    return wheel(folder, version="2.9.1").rename(folder / "torch-2.9.1-py3-none-any-rocm7.whl")
+
+
+REFUSED = [
+    ("damaged", damaged, "cut short or damaged"),
+    ("name of another version", misnamed, "METADATA says version 2.9.1"),
+    ("label without variant", labelled, "variant.json is missing, the file name has the label rocm7"),
+    ("requires-python", lambda folder: wheel(folder, python="3.10"), "a field cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_refused(tmp_path: Path, make, said: str) -> None:  # type: ignore[no-untyped-def]
+    root = tmp_path / "index"
+    add_wheels(root, [wheel(tmp_path / "good", "triton", "3.0")], now=NOW)
+    before = files(root)
+    with pytest.raises(RocmWheelsError) as wrong:
+        add_wheels(root, [wheel(tmp_path / "good", "apex", "1.0"), make(tmp_path)], now=NOW)
+    assert said in explain(wrong.value)
+    assert files(root) == before
+
+
+def test_folders_of_another_name_are_refused(tmp_path: Path) -> None:
+    wheel(tmp_path / "gfx1100")
+    with pytest.raises(RocmWheelsError, match="wheels lie in torch/") as wrong:
+        build_index(tmp_path, now=NOW)
+    assert "--family gfx1100" in (wrong.value.tip or "")
+    build_index(tmp_path, now=NOW, new_families=["gfx1100"])
+    assert build_index(tmp_path, now=NOW).wheels == 1
+    assert (tmp_path / "gfx1100/torch/index.html").is_file()
+
+
+LISTS = [
+    ("abc  torch.whl\n", "SUMS:1: 'abc  torch.whl' is not a line of sha256sum"),
+    (f"{'ab' * 32} torch.whl\n", "SUMS:1"),
+    (f"{'ab' * 32}  a.whl\n{'cd' * 32}  b/a.whl\n", "SUMS:2: a.whl is listed with two digests"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), LISTS)
+def test_lists_that_are_none(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "SUMS").write_text(text)
+    with pytest.raises(RocmWheelsError) as wrong:
+        read_digests(tmp_path / "SUMS")
+    assert said in str(wrong.value)
+
+
+WORDS = [
+    ("torch", "neither a wheel nor a release"),
+    ("torch==x", "'x' is not a version"),
+    ("torch==2.8", "has no torch==2.8"),
+    ("torch-2.9.1+rocm7.2.0-py3-none-any.whl", "did you mean torch-2.9.1+rocm7.1.0-py3-none-any.whl"),
+]
+
+
+@pytest.mark.parametrize(("word", "said"), WORDS)
+def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
+    add_wheels(tmp_path / "index", [wheel(tmp_path)], now=NOW)
+    before = files(tmp_path / "index")
+    for call in (remove_wheels, lambda *given: yank_wheels(*given, reason="")):
+        with pytest.raises(UsageError) as wrong:
+            call(tmp_path / "index", ["torch==2.9.1+rocm7.1.0", word])
+        assert said in str(wrong.value)
+    assert files(tmp_path / "index") == before
+
+
+def test_urls_of_files() -> None:
+    assert checked_url("https://host/w") == "https://host/w/"
+    assert checked_url("../../w//") == "../../w/"
+    for wrong in ("", " ", "https://host/?a", 'a"b'):
+        with pytest.raises(UsageError, match="not the URL of a folder"):
+            checked_url(wrong)
+
+
+def test_what_is_known_is_not_guessed_when_it_is_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    (root / ".index/torch.jsonl").write_text('{"name": 1\n')
+    with pytest.raises(RocmWheelsError, match=r"torch\.jsonl:1 is damaged"):
+        add_wheels(root, [wheel(tmp_path, version="2.8.0")], now=NOW)
