@@ -19,6 +19,7 @@ from audit_wheels import Draft, library
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import restamp, stamp, unstamp
+from rocm_wheels.variants.document import SCHEMA, SCHEMA_WITHOUT_PROVIDERS
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse_in_wheel
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 from rocm_wheels.wheels.names import parse_wheel_name
@@ -249,6 +250,8 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
         ),
         (("gfx942",), ["--rocm-versions", "7.1"], "the release lists 7.1 as rocm :: version, and not 7.2"),
         (("gfx942",), ["--join", "{wheel}"], "has no variant.json"),
+        (("gfx942",), ["--join", "{plain}"], "names no providers, and a stamp names one for each namespace"),
+        (("gfx942",), ["--join", "{theirs}"], "as the provider of amd, this stamp"),
         (("gfx942",), ["{wheel}"], "would become the same variant, rocm7.2_gfx942"),
     ],
 )
@@ -262,7 +265,15 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     wheel = draft(*targets).write(tmp_path)
     (other := tmp_path / "other").mkdir()
     second = draft(*targets).write(other)
-    asked = [word.format(wheel=second) for word in words]
+    plain = {
+        "$schema": SCHEMA_WITHOUT_PROVIDERS,
+        "default-priorities": {"namespace": ["amd"]},
+        "variants": {"null": {}},
+    }
+    (first := tmp_path / "plain.json").write_text(json.dumps(plain))
+    theirs = {**plain, "$schema": SCHEMA, "providers": {"amd": {"requires": ["another-provider"]}}}
+    (other := tmp_path / "theirs.json").write_text(json.dumps(theirs))
+    asked = [word.format(wheel=second, plain=first, theirs=other) for word in words]
     before = sorted(tmp_path.rglob("*"))
     assert run(stamp, wheel, *asked) == 2
     assert message in capfd.readouterr().err

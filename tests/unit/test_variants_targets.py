@@ -17,13 +17,13 @@ from rocm_wheels.variants.providers import OWN, ROCM_BOOTSTRAP, ProviderChoice, 
 from rocm_wheels.variants.reading import LABEL
 from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
 from rocm_wheels.variants.targets import GENERICS, HeldTargets, choose_targets, held_of, parse_values
-from rocm_wheels.wheels.device_code.objects import DeviceCode, named_archives, read_bytes
+from rocm_wheels.wheels.device_code.objects import named_archives, read_bytes
 
 
 def held(*targets: str) -> HeldTargets:
     """What a wheel with a library for these targets holds."""
     library = elf({".hip_fatbin": bundle(HOST, *(hip(one) for one in targets))})
-    return held_of(DeviceCode({"a.so": read_bytes(library, "a.so")}, {}))
+    return held_of({"a.so": read_bytes(library, "a.so")}, {})
 
 
 MI = held("gfx90a", "gfx942:sramecc+:xnack-", "gfx1100")
@@ -88,8 +88,8 @@ def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
     library = elf({".text": b"x", ".rocm_kpack_ref": kpack_reference("../.kpack/demo_@GFXARCH@.kpack")})
     away = {"lib/a.so": named_archives(library, "a.so")}
     code = read_bytes(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
-    assert held_of(DeviceCode({}, away)).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
-    inside = held_of(DeviceCode({".kpack/demo_gfx942.kpack": code}, away))
+    assert held_of({}, away).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
+    inside = held_of({".kpack/demo_gfx942.kpack": code}, away)
     assert (inside.targets, inside.outside) == (("gfx942",), ())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from rocm_wheels.variants.targets import HeldTargets
 
 Severity = Literal["error", "warning"]
 
@@ -42,8 +44,8 @@ class AuditReport:
     """What the checks said about one wheel.
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
-    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs. ``ran`` and
-    ``skipped`` together name every check.
+    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``held`` is what a
+    variant may say of all that. ``ran`` and ``skipped`` together name every check.
     """
 
     wheel: Path
@@ -54,6 +56,7 @@ class AuditReport:
     ran: tuple[str, ...]
     skipped: tuple[Skipped, ...]
     archives: tuple[str, ...] = ()
+    held: HeldTargets = field(default_factory=HeldTargets)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ from rocm_wheels.audit.findings import AuditReport, Finding, Skipped
 from rocm_wheels.audit.imports import ImportPlace, check_import, this_host, why_not_here
 from rocm_wheels.audit.subject import Expectation, Subject
 from rocm_wheels.audit.table import CHECKS, IMPORT
+from rocm_wheels.variants.targets import held_of
 from rocm_wheels.wheels.scan import scan_wheel
 from rocm_wheels.workspace import copy_whole, write_json
 
@@ -51,6 +52,7 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
         ran=tuple(ran),
         skipped=tuple(skipped),
         archives=tuple(sorted({name for names in scan.elsewhere.values() for name in names})),
+        held=held_of(scan.device_code, scan.elsewhere),
     )
 
 

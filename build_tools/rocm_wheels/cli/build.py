@@ -167,6 +167,13 @@ def install_rocm(**options: Any) -> None:
 @click.option("--use-ccache", is_flag=True, help="Compile through ccache.")
 @click.option("--use-sccache", is_flag=True, help="Compile through sccache.")
 @click.option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone.")
+@click.option(
+    "--packaging",
+    type=click.Choice(["per-family", "variant"]),
+    default="per-family",
+    show_default=True,
+    help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
+)
 @click.option("--clean", is_flag=True, help="Throw the build tree of this configuration away first.")
 @click.option(
     "--verify/--no-verify", default=True, show_default=True, help="Check every wheel before it counts."
@@ -251,6 +258,7 @@ def _wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
         clean=options["clean"],
         verify=options["verify"],
         lock=options["lock"],
+        packaging=options["packaging"],
     )
 
 

@@ -74,7 +74,11 @@ _truth_options = _with(
 @click.command(name="stamp")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
 @click.option(
-    "--targets", default="from-wheel", show_default=True, metavar="LIST|none|from-wheel", help="GPU targets."
+    "--targets",
+    default="from-wheel",
+    show_default=True,
+    metavar="LIST|none|from-wheel",
+    help="GPU targets: gfx942,gfx1100, none, or what the wheel has device code for.",
 )
 @click.option(
     "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."

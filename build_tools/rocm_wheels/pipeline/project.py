@@ -24,6 +24,7 @@ from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, sha256_of, wh
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.install import install_requirements
 from rocm_wheels.sdk.uv import PackageSource
+from rocm_wheels.variants.targets import HeldTargets
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Built:
     """A finished wheel in the output folder. ``again`` tells that nothing had to be done.
 
     ``targets`` are those of the device code found inside; nothing is known of them unless ``verified``.
+    ``held`` is what a variant may say of it, when this run has read the wheel.
     """
 
     project: Project
@@ -39,6 +41,7 @@ class Built:
     targets: tuple[str, ...]
     verified: bool
     again: bool
+    held: HeldTargets | None = None
 
     @property
     def path(self) -> Path:
@@ -194,6 +197,7 @@ class ProjectStep:
             targets=report.targets if report else (),
             verified=report is not None,
             again=False,
+            held=report.held if report else None,
         )
 
     def _verify(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> AuditReport:

@@ -12,6 +12,8 @@ from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Platform, Project, build_order, load_project
 from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 
+Packaging = Literal["per-family", "variant"]
+
 
 @dataclass(frozen=True)
 class SdkRequest(EnvironmentSpec):
@@ -43,6 +45,7 @@ class WheelsRequest:
     clean: bool = False
     verify: bool = True
     lock: Path | None = None
+    packaging: Packaging = "per-family"
 
 
 def select(request: WheelsRequest) -> list[Project]:

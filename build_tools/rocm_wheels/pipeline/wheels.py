@@ -23,6 +23,7 @@ from rocm_wheels.pipeline.locked import LockedBuild, under_lock
 from rocm_wheels.pipeline.project import Built, ProjectStep
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.pipeline.variants import check_targets, stamp_run
 from rocm_wheels.sdk.ask import RocmSdk
 from rocm_wheels.sources.git import outside_repositories
 from rocm_wheels.sources.hold import held
@@ -71,6 +72,11 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str]) -> Summary:
             rows.append(_row(built[project.name], time.monotonic() - started, setting))
             if setting.locked is not None and not built[project.name].again:
                 setting = replace(setting, locked=replace(setting.locked, begun=True))
+        if request.packaging == "variant":
+            try:
+                rows = stamp_run(rows, built, setting)
+            except RocmWheelsError as failure:  # the plain wheels are there, and count
+                return Summary(tuple(rows), failure, time.monotonic() - begin)
     return Summary(tuple(rows), None, time.monotonic() - begin)
 
 
@@ -130,6 +136,8 @@ def prepare(
         log.warn(text)
     chosen = choose_targets(request.targets, request.targets_variable, ready.sdk.targets)
     _check_targets(chosen.targets, ready.sdk, chosen.source)
+    if request.packaging == "variant":
+        check_targets(chosen.targets)
     log.note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(chosen.targets)} (from {chosen.source})")
     return Setting(
         request=request,

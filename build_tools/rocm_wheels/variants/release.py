@@ -38,15 +38,22 @@ class Release:
 
 def read_joined(path: Path) -> VariantMetadata:
     """Read the document of a stamped wheel or of a ``-variants.json``. DataError when there is none."""
-    if path.suffix != ".whl":
+    if path.suffix == ".whl":
+        content = read_dist_info_files(path).get(FILE_NAME)
+        if content is None:
+            raise DataError(f"{path} has no {FILE_NAME}", tip="--join names a wheel that is stamped already")
+    else:
         try:
-            return parse(path.read_bytes(), name=str(path))
+            content = path.read_bytes()
         except OSError as cause:
             raise DataError(f"cannot read {path}: {cause.strerror}") from None
-    content = read_dist_info_files(path).get(FILE_NAME)
-    if content is None:
-        raise DataError(f"{path} has no {FILE_NAME}", tip="--join names a wheel that is stamped already")
-    return parse(content, name=f"{path}: {FILE_NAME}")
+    found = parse(content, name=str(path))
+    if not found.providers:
+        raise DataError(
+            f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
+            tip="restamp that release with --provider first",
+        )
+    return found
 
 
 def settle(choice: ProviderChoice, variants: Iterable[Properties], joined: Documents) -> Release:

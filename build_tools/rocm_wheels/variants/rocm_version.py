@@ -80,7 +80,8 @@ def _unpinned(text: str) -> str:
     if is_rocm_package(requirement.name):
         return text
     for specifier in requirement.specifier:
-        public, plus, local = specifier.version.partition("+")
-        if plus and (left := release_local(local.replace("-", ".").replace("_", ".").lower())) != local:
+        public, _, local = specifier.version.partition("+")
+        local = re.sub("[-_]", ".", local.lower())
+        if (left := release_local(local)) != local:
             text = text.replace(specifier.version, f"{public}+{left}" if left else public)
     return text

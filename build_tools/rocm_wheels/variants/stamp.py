@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rocm_wheels.variants.metadata import FILE_NAME, merge, parse_in_wheel
 from rocm_wheels.variants.providers import ProviderChoice
 from rocm_wheels.variants.release import Documents, settle
 from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
-from rocm_wheels.variants.targets import FROM_WHEEL, NO_TARGETS, choose_targets, read_held
+from rocm_wheels.variants.targets import FROM_WHEEL, NO_TARGETS, HeldTargets, choose_targets, read_held
 from rocm_wheels.variants.wheel_facts import WheelFacts, read_facts
 from rocm_wheels.wheels.archive.edits import Edit
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
@@ -76,14 +76,19 @@ class Stamped:
     notes: tuple[str, ...] = ()
 
 
-def plan_stamps(wheels: Sequence[Path], request: StampRequest) -> list[Stamp]:
-    """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be."""
+def plan_stamps(
+    wheels: Sequence[Path], request: StampRequest, *, held: Mapping[Path, HeldTargets] | None = None
+) -> list[Stamp]:
+    """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be.
+
+    ``held`` is what is known of the device code of wheels already; that of others is read.
+    """
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels stamp dist/torch-*.whl")
     facts = [read_facts(wheel) for wheel in wheels]
     for one in facts:
         _require_fit(one, replace=request.replace)
-    properties = {one.path: _properties(one, request) for one in facts}
+    properties = {one.path: _properties(one, request, (held or {}).get(one.path)) for one in facts}
     stamps: list[tuple[WheelFacts, Stamp]] = []
     for group in by_release(facts, keep_local=request.keep_local):
         release = settle(request.choice, [properties[one.path] for one in group], request.joined)
@@ -142,7 +147,7 @@ def _require_fit(wheel: WheelFacts, *, replace: bool) -> None:
         )
 
 
-def _properties(wheel: WheelFacts, request: StampRequest) -> Properties:
+def _properties(wheel: WheelFacts, request: StampRequest, held: HeldTargets | None) -> Properties:
     place = (ROCM, VERSION) if request.choice.rocm_property == "bundled" else (AMD, HOST_VERSION)
     version = []
     if not request.null:  # the quick question first: device code is read from the whole wheel
@@ -150,7 +155,7 @@ def _properties(wheel: WheelFacts, request: StampRequest) -> Properties:
         version = [rocm_version_of(str(wheel.path), local, wheel.requirements, request.rocm_version)]
     targets = choose_targets(
         str(wheel.path),
-        read_held(wheel.path),
+        read_held(wheel.path) if held is None else held,
         NO_TARGETS if request.null else request.targets,
         generics=request.choice.reports_generics,
         allow_claim=request.allow_claim,

@@ -8,14 +8,14 @@ stands for runs with ECC on and XNACK off; code that needs anything else is not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.gfx import base_target, parse_targets
 from rocm_wheels.variants.reading import VALUE
-from rocm_wheels.wheels.device_code.objects import DeviceCode, read_any, targets_of
+from rocm_wheels.wheels.device_code.objects import CodeObject, read_any, targets_of
 from rocm_wheels.wheels.device_code.target_id import TargetId
 
 OPTION = "--targets"
@@ -60,22 +60,28 @@ class HeldTargets:
 
 def read_held(wheel: Path) -> HeldTargets:
     """Read the device code of a wheel. DataError when it is damaged."""
-    return held_of(read_any(wheel))
+    found = read_any(wheel)
+    return held_of(found.code, found.elsewhere)
 
 
-def held_of(code: DeviceCode) -> HeldTargets:
-    """Return what device code stands for (see ``HeldTargets``)."""
-    found = [TargetId.parse(one) for one in targets_of(o for objects in code.code.values() for o in objects)]
+def held_of(code: Mapping[str, Iterable[CodeObject]], elsewhere: Mapping[str, Iterable[str]]) -> HeldTargets:
+    """Return what device code stands for: the code objects of each member, and archives that are named."""
+    targets = held_ids(targets_of(one for objects in code.values() for one in objects))
+    inside = [member for member in code if member.endswith(".kpack")]
+    named = {one for archives in elsewhere.values() for one in archives}
+    return replace(targets, outside=tuple(sorted(one for one in named if not _is_inside(one, inside))))
+
+
+def held_ids(targets: Iterable[str]) -> HeldTargets:
+    """Return what code for target IDs (``gfx90a:xnack+``) stands for."""
+    found = [TargetId.parse(one) for one in targets]
     chips = [one for one in found if one.processor not in _PORTABLE]
     names = dict.fromkeys(one.processor for one in chips)
     plain = {one.processor for one in chips if _runs_on_plain_machine(one)}
-    inside = [member for member in code.code if member.endswith(".kpack")]
-    named = {one for archives in code.elsewhere.values() for one in archives}
     return HeldTargets(
         targets=tuple(names),
         special=tuple(str(one) for one in chips if one.processor not in plain),
         portable=len(chips) != len(found),
-        outside=tuple(sorted(one for one in named if not _is_inside(one, inside))),
     )
 
 
