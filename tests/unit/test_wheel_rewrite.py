@@ -295,7 +295,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match="No space left") as caught:
         rewrite_wheel(made(tmp_path), tmp_path / "out", Edit(label="x"))
     assert str(caught.value.filename).endswith("-x.whl")
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
@@ -337,7 +337,7 @@ def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
     rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", Edit(put={"variant.json": b"{}"}))
-    assert len(ranges) == 1
+    assert len(ranges) == 2  # up to the dist-info folder while the plan is made, and then the rest of it
 
 
 def test_a_wheel_that_is_written_to_meanwhile_is_refused(
@@ -354,7 +354,7 @@ def test_a_wheel_that_is_written_to_meanwhile_is_refused(
     monkeypatch.setattr(rewrite, "plan_edit", meddle)
     with pytest.raises(DataError, match="changed while it was read"):
         rewrite_wheel(source, tmp_path / "out", Edit(label="x"))
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_links_modes_and_folders_stay(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
-_MOST_AT_ONCE = 1 << 30  # Linux copies no more than 2 GiB in one call
+_MOST_AT_ONCE = 64 << 20  # so that a copy that is no longer wanted ends soon
 _PIECE = 1 << 20
 # what a kernel or file system answers that does not do it this way: another way can
 _NOT_THIS_WAY = {
@@ -37,6 +39,7 @@ class Copier:
     """
 
     def __init__(self, source: int, target: int, name: Path) -> None:
+        self.stopped = False
         self._source = source
         self._target = target
         self._name = name
@@ -65,7 +68,7 @@ class Copier:
             return end  # behind the last data
 
     def _copy(self, begin: int, end: int) -> None:
-        while begin < end:
+        while begin < end and not self.stopped:
             try:
                 copied = self._ways[0](begin, min(end - begin, _MOST_AT_ONCE))
             except OSError as failure:
@@ -109,14 +112,37 @@ class Sink:
     """A file that is written front to back from bytes and from ranges of another file.
 
     Ranges that follow each other there are joined to one copy, and so are bytes to one write.
-    ``place`` is where the next byte goes.
+    ``place`` is where the next byte goes. A context: at its end nothing is written any more.
     """
 
     def __init__(self, source: int, target: int, name: Path) -> None:
         self.place = 0
         self._copier = Copier(source, target, name)
+        self._target = target
         self._begin = self._end = 0
         self._bytes = bytearray()
+        self._pool = ThreadPoolExecutor(1)
+        self._ahead: Future[int] | None = None
+
+    def __enter__(self) -> Sink:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what is still copied ahead."""
+        self._copier.stopped = True
+        self._pool.shutdown()
+
+    def copy_ahead(self, end: int) -> None:
+        """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
+
+        def copy() -> int:
+            self._copier.copy(0, end)
+            return end
+
+        self._ahead = self._pool.submit(copy)
 
     def copy(self, begin: int, end: int) -> None:
         """Take over a range of the source."""
@@ -137,6 +163,13 @@ class Sink:
 
     def finish(self) -> None:
         """Hand on what is waiting; OSError with the name of the target."""
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead.result(), None
+            if self._begin == 0 and ahead <= self._end:
+                self._begin = ahead
+            else:  # it does not begin with that
+                os.lseek(self._target, 0, os.SEEK_SET)
+                os.ftruncate(self._target, 0)
         if self._end:
             self._copier.copy(self._begin, self._end)
         self._copier.write(self._bytes)

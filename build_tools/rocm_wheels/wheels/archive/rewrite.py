@@ -20,7 +20,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.archive import records
 from rocm_wheels.wheels.archive.copying import Sink
-from rocm_wheels.wheels.archive.edits import Edit, Plan, plan_edit
+from rocm_wheels.wheels.archive.edits import Edit, Plan, edited_name, plan_edit
 from rocm_wheels.wheels.archive.records import Entry
 from rocm_wheels.wheels.dist_info import dist_info_folders
 from rocm_wheels.wheels.members import WheelArchive, digest_of_file
@@ -58,16 +58,12 @@ def rewrite_wheel(source: Path, folder: Path, edit: Edit, *, replace: bool = Fal
     with WheelArchive.open(source) as archive:
         archive.require_sound()
         archive.require_links_inside()
-        texts = _texts(archive)
-        sizes = {entry.name: entry.size for entry in archive.members}
-        try:
-            plan = plan_edit(source.name, sizes, texts, edit)
-        except DataError as cause:
-            raise DataError(f"{source} cannot be edited") from cause
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / plan.file_name
-        with _beside(target) as (number, part):
-            size = _write(archive, plan, number, target)
+        target = folder / edited_name(source.name, edit)
+        with _folder(folder), _beside(target) as (number, part):
+            with Sink(archive.descriptor, number, target) as sink:
+                sink.copy_ahead(_lead(archive))  # while we look at METADATA, WHEEL and RECORD
+                plan = _plan(archive, edit)
+                size = _write(archive, plan, sink)
             archive.require_unchanged()
             os.fsync(number)
             _appear(part, target, replace=replace)
@@ -88,6 +84,26 @@ def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
         return {entry.name.partition("/")[2]: archive.read(entry) for entry in inside}
 
 
+def _plan(archive: WheelArchive, edit: Edit) -> Plan:
+    texts = _texts(archive)
+    sizes = {entry.name: entry.size for entry in archive.members}
+    try:
+        return plan_edit(archive.path.name, sizes, texts, edit)
+    except DataError as cause:
+        raise DataError(f"{archive.path} cannot be edited") from cause
+
+
+def _lead(archive: WheelArchive) -> int:
+    """Return up to where an archive stays as it is, whatever becomes of its dist-info files."""
+    end = 0
+    for entry in archive.entries:
+        top = entry.name.partition("/")[0]
+        if entry.header != end or not entry.as_is or top.endswith((".dist-info", ".data")):
+            break
+        end = entry.end
+    return end
+
+
 def _texts(archive: WheelArchive) -> dict[str, bytes]:
     folders = dist_info_folders(entry.name for entry in archive.members)
     wanted = {f"{folder}/{name}" for folder in folders for name in _TEXTS}
@@ -105,9 +121,8 @@ def _order(archive: WheelArchive, plan: Plan) -> Iterator[Entry]:
     yield from (e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD")
 
 
-def _write(archive: WheelArchive, plan: Plan, number: int, target: Path) -> int:
+def _write(archive: WheelArchive, plan: Plan, sink: Sink) -> int:
     """Write the archive; return its size."""
-    sink = Sink(archive.descriptor, number, target)
     directory = []
     left = dict(plan.texts)
     about = {entry.name: entry for entry in archive.members}
@@ -153,6 +168,20 @@ def _write(archive: WheelArchive, plan: Plan, number: int, target: Path) -> int:
     sink.write(listing + records.end_records(len(directory), len(listing), place))
     sink.finish()
     return sink.place
+
+
+@contextlib.contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """Make a folder, and leave none behind when what was to come into it did not."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):  # others have put something there
+                folder.rmdir()
+        raise
 
 
 @contextlib.contextmanager
