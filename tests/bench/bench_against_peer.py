@@ -3,7 +3,8 @@
 Run by hand: ``python tests/bench/bench_against_peer.py PEER``, where PEER is ``external-builds/pytorch`` of
 a ROCm/TheRock checkout. Both get the same repositories, the same ROCm packages and a warm package
 cache. The peer's virtual environment with its build tools is made before the clock starts; ours is
-made by the commands themselves. The second run changes nothing; the third edits one kernel.
+made by the commands themselves, whose lock counts as checkout. The second run changes nothing; the
+third edits one kernel.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 import venv
 from pathlib import Path
 
-from rocm_wheels.cli.demo import ROCM_VERSION, TARGETS, calls, prepare
+from rocm_wheels.cli.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, calls, prepare
 
 CLONE = Path(__file__).resolve().parents[2]
+TORCH = "repos/pytorch_torch_repo.py"
 KERNEL = "aten/src/ATen/native/cuda/Activation.cu"
 
 
@@ -31,7 +33,20 @@ def run(argv: list[str], env: dict[str, str]) -> float:
 
 
 def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
-    return [[sys.executable, str(CLONE / call.door), *call.arguments] for call in calls(folder, urls)[1:]]
+    lines = []
+    for call in calls(folder, urls)[1:]:
+        door = ["-m", "rocm_wheels"] if call.door == ROCM_WHEELS else [str(CLONE / call.door)]
+        lines.append([sys.executable, *door, *call.arguments])
+    return lines
+
+
+def of_edited_sources(build: list[str]) -> list[str]:
+    """A build that a lock would refuse; ROCm and targets are said as the peer's are."""
+    if "--lock" not in build:
+        return build
+    at = build.index("--lock")
+    wanted = ["--rocm-sdk-version", f"=={ROCM_VERSION}", "--pytorch-rocm-arch", ",".join(TARGETS)]
+    return [*build[:at], *wanted, *build[at + 2 :]]
 
 
 def peers(peer: Path, python: Path, folder: Path, urls: dict[str, str]) -> list[list[str]]:
@@ -80,10 +95,11 @@ def main() -> None:
             again = run(commands[-1], its_env)
             kernel = source / KERNEL
             kernel.write_text(kernel.read_text() + "\n// edited\n")
-            door = commands[0][:2]
+            door = commands[0][:2] if side == "peer" else [sys.executable, str(CLONE / TORCH)]
             words = ["--no-commit-hipify"] if side == "ours" else []
             where = ["--checkout-dir", str(source)]
-            edited = run([*door, "hipify", *where, *words], its_env) + run(commands[-1], its_env)
+            edited = run([*door, "hipify", *where, *words], its_env)
+            edited += run(of_edited_sources(commands[-1]), its_env)
             times[side] = [sum(first[:-1]), first[-1], again, edited]
         for row, what in enumerate(
             ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")

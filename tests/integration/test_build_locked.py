@@ -132,7 +132,7 @@ def test_a_lock_of_other_sources(
 def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
     apex = trees / "apex"
     known = tree_identity(apex, env=world.env)
-    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", {"apex": known})
+    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", (), {"apex": known})
     begun = replace(locked, begun=True)
     assert begun.identity("apex", apex, world.env) == known
     (apex / "new.txt").write_text("mine\n")
@@ -143,7 +143,7 @@ def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
 
 
 def test_rocm_is_the_locked_version(trees: Path) -> None:
-    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", {})
+    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", (), {})
     locked.check_rocm("7.1.0+X")
     replace(locked, rocm=None).check_rocm("9")
     with pytest.raises(UsageError, match=r"ROCm 7\.1\.0 is installed, and .*l\.json says 7\.1\.0\+x"):

@@ -153,6 +153,46 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert not [p for p in changed if "environments" in p.parts and not ignored & set(p.parts)]
 
 
+def test_every_command_that_it_printed_can_be_pasted(demo: Demo) -> None:
+    """In the clone, by somebody who activated nothing."""
+    said = (demo.folder.parent / "said.txt").read_text()
+    lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 4
+    path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"  # for `env python3` of the doors
+    for line in lines:
+        ended = subprocess.run(
+            ["sh", "-c", line],
+            cwd=CLONE,
+            env={**demo.env, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_a_build_from_the_lock_is_of_its_trees(demo: Demo) -> None:
+    words = [
+        *("--lock", str(demo.folder / "sources.lock.json")),
+        *("--root-checkout-dir", str(demo.folder / "sources"), "--output-dir", str(demo.folder / "wheels")),
+    ]
+    ended = demo.run("build", *words, "--json")
+    assert ended.code == 0, ended.err
+    digest = hashlib.sha256((demo.folder / "sources.lock.json").read_bytes()).hexdigest()
+    assert {row["lock"] for row in json.loads(ended.out)} == {digest}
+    setup = demo.folder / "sources/apex/setup.py"
+    text = setup.read_text()
+    setup.write_text(text + "# mine\n")
+    try:
+        refused = demo.run("build", *words)
+    finally:
+        setup.write_text(text)
+    assert refused.code == 10
+    assert "  apex: it was changed since its checkout" in refused.err
+    fewer = demo.run("build", *words, "--rocm-sdk-version", "==7.2")
+    assert (fewer.code, "contradicts" in fewer.err) == (2, True)
+
+
 def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
     ended = demo.build("--json")
     rows = json.loads(ended.out)

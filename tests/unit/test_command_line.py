@@ -14,6 +14,7 @@ from types import ModuleType
 import click
 import pytest
 
+from rocm_wheels.cli import demo
 from rocm_wheels.cli.boundary import INTERRUPTED, run_command
 from rocm_wheels.cli.build import _show as show
 from rocm_wheels.cli.build import production
@@ -133,6 +134,20 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
     assert program == str(CLONE / ".venv" / "bin" / "rocm-wheels")
     assert "PYTHONPATH" not in env
     assert env["KEPT"] == "1"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
+def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = demo.Call(demo.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
+    script = tmp_path / "my clone/.venv/bin/rocm-wheels"
+    monkeypatch.setattr(demo, "home", lambda: tmp_path / "my clone")
+    monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
+    assert call.line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
+    script.parent.mkdir(parents=True)
+    script.touch()
+    assert call.line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
+    monkeypatch.setattr(demo, "home", lambda: tmp_path / "elsewhere")
+    assert call.line() == f"'{script}' lock -o 'a lock.json'"
 
 
 def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:

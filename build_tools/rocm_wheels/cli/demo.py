@@ -6,6 +6,7 @@ commands that are printed, which anybody can paste: they do not know what they w
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +24,10 @@ ROCM_VERSION = "7.1.0+miniature"
 TARGETS = ("gfx942", "gfx1100")
 
 PACKAGES = "build_tools/build_python_packages.py"
-TORCH = "repos/pytorch_torch_repo.py"
-TRITON = "repos/pytorch_triton_repo.py"
-AUDIO = "repos/pytorch_audio_repo.py"
-VISION = "repos/pytorch_vision_repo.py"
-APEX = "repos/pytorch_apex_repo.py"
-PINNED = (AUDIO, VISION, APEX)  # related_commits of torch names their repositories, and their commits
+ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
 BUILD = "build_tools/build_prod_wheels.py"
+LOCK = "sources.lock.json"
+NAMED = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
 
 
 @dataclass(frozen=True)
@@ -41,22 +39,25 @@ class Call:
 
     def line(self) -> str:
         """Return the command as it would be typed in the clone."""
-        return shell_line([self.door, *self.arguments])
+        started = our_script() if self.door == ROCM_WHEELS else [self.door]
+        return shell_line([*started, *self.arguments])
+
+
+def our_script() -> list[str]:
+    """Return how `rocm-wheels` is started in the clone: the script beside the running Python."""
+    name = "rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels"
+    script = Path(sys.executable).parent / name
+    if not script.exists():
+        return [sys.executable, "-m", "rocm_wheels"]
+    clone = home()
+    return [str(script.relative_to(clone) if script.is_relative_to(clone) else script)]
 
 
 def commands() -> Mapping[str, click.Command]:
     """Return the click command behind each door."""
-    from rocm_wheels.cli import build, python_packages, repo
+    from rocm_wheels.cli import build, main, python_packages
 
-    return {
-        PACKAGES: python_packages.command,
-        TORCH: repo.door("pytorch"),
-        TRITON: repo.door("triton", "release"),
-        AUDIO: repo.door("pytorch_audio"),
-        VISION: repo.door("pytorch_vision"),
-        APEX: repo.door("apex"),
-        BUILD: build.production,
-    }
+    return {PACKAGES: python_packages.command, ROCM_WHEELS: main.cli, BUILD: build.production}
 
 
 @click.command("demo")
@@ -99,24 +100,31 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
 
 def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
     """Return the commands that turn the inputs into wheels, in order."""
-    sources = str(folder / "sources")
+    sources, lock = str(folder / "sources"), str(folder / LOCK)
     return [
         Call(
             PACKAGES,
             ("--artifact-dir", str(folder / "rocm-artifacts"), "--dest-dir", str(folder / "rocm-packages")),
         ),
-        Call(TORCH, ("checkout", "--repo", sources, "--gitrepo-origin", urls["pytorch"])),
-        Call(TRITON, ("checkout", "--repo", sources, "--gitrepo-origin", urls["triton"])),
-        *(Call(door, ("checkout", "--repo", sources, "--require-related-commit")) for door in PINNED),
+        Call(
+            ROCM_WHEELS,
+            (
+                "lock",
+                *(word for name in NAMED for word in (f"--{name}-origin", urls[name])),
+                *("--rocm-version", ROCM_VERSION),
+                *("--pytorch-rocm-arch", ",".join(TARGETS)),
+                *("-o", lock),
+            ),
+        ),
+        Call(ROCM_WHEELS, ("checkout", "--lock", lock, "--repo", sources)),
         Call(
             BUILD,
             (
                 "build",
+                *("--lock", lock),
                 "--install-rocm",
                 *("--find-links", str(folder / "rocm-packages" / "dist")),
-                *("--rocm-sdk-version", f"=={ROCM_VERSION}"),
                 *("--rocm-extras", ",".join(f"device-{target}" for target in TARGETS)),
-                *("--pytorch-rocm-arch", ",".join(TARGETS)),
                 *("--root-checkout-dir", sources),
                 *("--output-dir", str(folder / "wheels")),
             ),
@@ -126,6 +134,8 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
 
 def run(call: Call) -> None:
     """Run a command in this process, through the same click command that its door calls."""
-    commands()[call.door].main(
+    code = commands()[call.door].main(
         args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False
     )
+    if code:  # one that has told its failures itself
+        raise click.exceptions.Exit(code)

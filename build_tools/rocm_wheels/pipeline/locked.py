@@ -36,6 +36,7 @@ class LockedBuild:
     path: Path
     digest: str
     rocm: str | None
+    targets: tuple[str, ...]
     identities: Mapping[str, TreeIdentity]
     begun: bool = False
 
@@ -72,7 +73,7 @@ def under_lock(
     digest = lock_digest(file.lock)
     log.note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
     wanted = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
-    return wanted, LockedBuild(path, digest, file.lock.rocm, identities)
+    return wanted, LockedBuild(path, digest, file.lock.rocm, file.lock.targets, identities)
 
 
 def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:

@@ -135,10 +135,11 @@ def prepare(
     for text in sdk_warnings(sdk):
         log.warn(text)
     chosen = choose_targets(request.targets, request.targets_variable, ready.sdk.targets)
-    _check_targets(chosen.targets, ready.sdk, chosen.source)
+    source = str(locked.path) if locked is not None and locked.targets else chosen.source
+    _check_targets(chosen.targets, ready.sdk, source)
     if request.packaging == "variant":
         check_targets(chosen.targets)
-    log.note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(chosen.targets)} (from {chosen.source})")
+    log.note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(chosen.targets)} (from {source})")
     return Setting(
         request=request,
         workspace=workspace,
