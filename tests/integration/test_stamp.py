@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from variantlib.variant_dist_info import VariantDistInfo
+from variantlib.variants_json import VariantsJson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
@@ -252,6 +253,7 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
         (("gfx942",), ["--join", "{wheel}"], "has no variant.json"),
         (("gfx942",), ["--join", "{plain}"], "names no providers, and a stamp names one for each namespace"),
         (("gfx942",), ["--join", "{theirs}"], "as the provider of amd, this stamp"),
+        (("gfx942",), ["--join", "{theirs}", "--provider", "static"], "as the provider of amd, this stamp"),
         (("gfx942",), ["{wheel}"], "would become the same variant, rocm7.2_gfx942"),
     ],
 )
@@ -373,8 +375,16 @@ def test_an_index_of_2025_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixtu
     index = tmp_path / "torch-2.9.0-variants.json"
     old = {
         "$schema": "https://variants-schema.wheelnext.dev/v0.0.3.json",
-        **OLD_STAMP,
+        "default-priorities": {"namespace": ["nvidia", "amd"], "feature": {"nvidia": ["sm_arch"]}},
+        "providers": {
+            **OLD_STAMP["providers"],
+            "nvidia": {
+                "requires": ["nvidia-variant-provider>=0.0.1"],
+                "enable-if": "platform_system == 'Linux'",
+            },
+        },
         "variants": {
+            "cuda12.8": {"nvidia": {"sm_arch": ["90_real", "100_real"]}},
             "null": {},
             "rocm7.1": {"amd": {"gfx_arch": ["gfx942", "gfx90a"], "rocm_version": ["7.1"]}},
         },
@@ -384,15 +394,17 @@ def test_an_index_of_2025_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "needs amd :: rocm_version, which rocm-bootstrap does not report" in capfd.readouterr().err
     assert run(restamp, index, "--output-dir", tmp_path / "out", "--rocm-property", "bundled") == 0
     found = json.loads((tmp_path / "out" / index.name).read_bytes())
-    assert found["default-priorities"] == {"namespace": ["amd", "rocm"]}
+    assert found["default-priorities"] == {"namespace": ["nvidia", "amd", "rocm"]}
     assert found["variants"]["rocm7.1"] == {
         "amd": {"gfx_arch": ["gfx90a", "gfx942"]},
         "rocm": {"version": ["7.1"]},
     }
+    VariantsJson(found)
     own = ["--provider", "own", "--i-own-the-name"]
     assert run(restamp, index, "--output-dir", tmp_path / "host", *own) == 0
     found = json.loads((tmp_path / "host" / index.name).read_bytes())
     assert found["variants"]["rocm7.1"]["amd"]["rocm_version"] == ["7.1"]
     assert found["providers"] == {
-        "amd": {"plugin-api": "rocm_variant_provider", "requires": ["rocm-variant-provider>=0.1,<1"]}
+        "amd": {"plugin-api": "rocm_variant_provider", "requires": ["rocm-variant-provider>=0.1,<1"]},
+        "nvidia": {"requires": ["nvidia-variant-provider>=0.0.1"]},
     }

@@ -66,12 +66,13 @@ def settle(choice: ProviderChoice, variants: Iterable[Properties], joined: Docum
     targets = chain.from_iterable(properties.get(AMD, {}).get(ARCH, ()) for properties in known)
     before = merge(joined) if joined else VariantMetadata((), {})
     ours: dict[str, Provider] = {}
-    if not (AMD in before.providers and choice.provider == "static" and not choice.static_targets):
+    if choice.provider == "static" and not choice.static_targets and _is_static(before, AMD):
+        ours[AMD] = before.providers[AMD]
+    else:
         ours[AMD] = choice.amd(targets)
     if choice.rocm_versions or any(VERSION in properties.get(ROCM, {}) for properties in known):
-        ours[ROCM] = choice.rocm()
-        if ROCM in before.providers and not choice.rocm_versions:
-            ours[ROCM] = before.providers[ROCM]
+        listed = _is_static(before, ROCM) and not choice.rocm_versions
+        ours[ROCM] = before.providers[ROCM] if listed else choice.rocm()
     providers = dict(before.providers)
     for namespace, provider in ours.items():
         providers[namespace] = _same(namespace, before.providers.get(namespace, provider), provider, joined)
@@ -79,6 +80,10 @@ def settle(choice: ProviderChoice, variants: Iterable[Properties], joined: Docum
     release = Release(namespaces, {namespace: providers[namespace] for namespace in namespaces})
     _require_listed(release, known)
     return release
+
+
+def _is_static(document: VariantMetadata, namespace: str) -> bool:
+    return namespace in document.providers and bool(document.providers[namespace].static_properties)
 
 
 def _same(namespace: str, before: Provider, ours: Provider, joined: Documents) -> Provider:
@@ -100,7 +105,8 @@ def _require_listed(release: Release, variants: Iterable[Properties]) -> None:
     """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
     for properties in variants:
         for namespace, features in properties.items():
-            static = release.providers[namespace].static_properties
+            provider = release.providers.get(namespace)  # a repair asks about its own namespaces only
+            static = provider.static_properties if provider else {}
             for feature, values in features.items() if static else ():
                 if unlisted := sorted(set(values) - set(static.get(feature, ()))):
                     raise DataError(

@@ -10,7 +10,7 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.variants.document import Properties, VariantMetadata, properties_of
 from rocm_wheels.variants.labels import AMD, ARCH, HOST_VERSION, ROCM, VERSION, check_label, label_of
 from rocm_wheels.variants.markers import has_variant_marker
-from rocm_wheels.variants.metadata import FILE_NAME, merge, parse_in_wheel
+from rocm_wheels.variants.metadata import FILE_NAME, merge
 from rocm_wheels.variants.providers import ProviderChoice
 from rocm_wheels.variants.release import Documents, settle
 from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
@@ -120,14 +120,11 @@ def unstamp_wheel(
 ) -> Stamped:
     """Write a variant wheel as a plain one, with local version ``local`` (None: as it is).
 
-    Its ``variant.json`` is left out. DataError when it has no stamp, or a damaged one.
+    Its ``variant.json`` is left out, whatever it says. DataError when it is no variant wheel.
     """
     facts = read_facts(wheel)
     if not facts.is_stamped:
         raise DataError(f"{wheel} is not a variant wheel: its name has no label")
-    label = facts.name.label or ""
-    if facts.document is not None and facts.name.label is not None:
-        parse_in_wheel(facts.document, name=f"{wheel}: {FILE_NAME}", label=label)
     drop = frozenset([FILE_NAME] if facts.document is not None else [])
     made = rewrite_wheel(
         wheel, folder or wheel.parent, Edit(label="", local=local, drop=drop), replace=replace
