@@ -493,6 +493,28 @@ def test_checkout_sets_a_tag_again_that_was_pruned(
     assert "nothing to do" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["outer/inner", "tree"])
+def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
+    box: Box, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside another repository, and as a linked worktree of a clone of the same origin."""
+    box.git("", "clone", "-q", box.upstream.url, "outer")
+    if place == "tree":
+        box.git("outer", "worktree", "add", "-q", "--detach", "../tree")
+    box.write("outer/mine", "mine\n")
+    looks = (("rev-parse", "--symbolic-full-name", "HEAD"), ("ls-files", "-s"), ("diff", "HEAD"))
+    before = [box.git("outer", *words) for words in looks]
+    for name, value in box.upstream.env.items():
+        monkeypatch.setenv(name, value)
+    for ref in ("main", "feature"):
+        line = [word.format(url=box.upstream.url) for word in checkout(at=place, ref=ref)]
+        assert run_command(DOORS[line[0]](), line[1:]) == 0
+        tagged = box.git(place, "rev-parse", "THEROCK_UPSTREAM_DIFFBASE")
+        assert tagged == box.upstream.git("root", "rev-parse", ref)
+    assert [box.git("outer", *words) for words in looks] == before
+    assert (box / "outer/mine").read_text() == "mine\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_git_of_somebodys_in_an_interrupted_tree_keeps_its_lock(
     box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
