@@ -1,12 +1,15 @@
 """Commits and tags of ours: the same object for the same input, on any day and by anybody.
 
-They are written as bytes: no hook runs, nothing is signed, no configured name, date or encoding enters.
+GitPython's object database stores them, in process: no hook runs, nothing is signed, no configured
+name, date or encoding enters. (Its ``Repo`` would read the process's own environment.)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
@@ -25,12 +28,16 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
 
     Without a model the dates are those of the epoch.
     """
+    from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # gitdb has no types
+
     authored, committed = _dates(git, dated_like)
     person = f"{OUR_NAME} <{OUR_EMAIL}>"
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"author {person} {authored}", f"committer {person} {committed}", "", message, ""]
     data = "\n".join(lines).encode("utf-8")
-    return git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
+    objects = Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
+    stored = LooseObjectDB(str(objects)).store(IStream("commit", len(data), BytesIO(data)))
+    return str(stored.hexsha.decode("ascii"))
 
 
 def _dates(git: Git, commit: str | None) -> tuple[str, str]:
