@@ -3,7 +3,8 @@
 One repository for all forks of a name: ``pytorch.git`` holds what pytorch/pytorch and ROCm/pytorch
 have, and the second asks only for what the first has not. Only commits that were wanted are fetched
 (pytorch has ten thousands of refs); each is kept as ``refs/origins/<origin>/commits/<id>``, which
-vouches for all that it needs and survives a branch that is rewound. Checkouts get links to
+vouches for all that it needs and survives a branch that is rewound. A commit asked for by its id may have
+come from another fork: the id is its content. Checkouts get links to
 the packs (``sharing``), so that a mirror may be repacked, pruned or removed at any time.
 """
 
