@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -151,6 +152,31 @@ def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
         }
     for installer in ("uv", "pip"):
         assert verify_installed(install(installer, done.path, tmp_path / installer), "sympy") > 1500
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from rocm_wheels.wheels.archive import copying
+from rocm_wheels.wheels.archive.edits import Edit
+from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
+write = copying.Copier.write
+def last(self, content):
+    write(self, content[: len(content) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
+copying.Copier.write = last
+rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), Edit(label="x"))
+"""
+
+
+def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
+    source, out = a_wheel(tmp_path), tmp_path / "out"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(source), str(out)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    left = [path.name for path in out.iterdir()]
+    assert not [name for name in left if not (name.startswith(".") and name.endswith(".part"))]
+    assert not left or not hasattr(os, "O_TMPFILE")
+    done = rewrite_wheel(source, out, Edit(label="x"))
+    assert scan_wheel(done.path).faults == ()
 
 
 def sparse_wheel(path: Path, size: int) -> None:

@@ -312,6 +312,19 @@ def test_what_one_way_of_copying_cannot_another_can(
     assert contents(done.path) == contents(made(tmp_path))
 
 
+def test_without_files_that_have_no_name_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = made(tmp_path)
+    first = rewrite_wheel(source, tmp_path / "a", Edit(label="x")).path.read_bytes()
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    assert rewrite_wheel(source, tmp_path / "b", Edit(label="x")).path.read_bytes() == first
+    assert len(list((tmp_path / "b").iterdir())) == 1
+    with pytest.raises(DataError, match="exists with other bytes"):
+        rewrite_wheel(source, tmp_path / "b", Edit(label="x", put={"a": b""}))
+    assert len(list((tmp_path / "b").iterdir())) == 1
+
+
 def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, calls = copying.Copier._read_and_write, []
 

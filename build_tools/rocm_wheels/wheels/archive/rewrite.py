@@ -7,10 +7,6 @@ input gives the same bytes: what is new has the date of the source's WHEEL and a
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +15,7 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.archive import records
+from rocm_wheels.wheels.archive.appearing import beside
 from rocm_wheels.wheels.archive.copying import Sink
 from rocm_wheels.wheels.archive.edits import Edit, Plan, edited_name, plan_edit
 from rocm_wheels.wheels.archive.records import Entry
@@ -59,14 +56,13 @@ def rewrite_wheel(source: Path, folder: Path, edit: Edit, *, replace: bool = Fal
         archive.require_sound()
         archive.require_links_inside()
         target = folder / edited_name(source.name, edit)
-        with _folder(folder), _beside(target) as (number, part):
-            with Sink(archive.descriptor, number, target) as sink:
+        with beside(target) as hidden:
+            with Sink(archive.descriptor, hidden.number, target) as sink:
                 sink.copy_ahead(_lead(archive))  # while we look at METADATA, WHEEL and RECORD
                 plan = _plan(archive, edit)
                 size = _write(archive, plan, sink)
             archive.require_unchanged()
-            os.fsync(number)
-            _appear(part, target, replace=replace)
+            hidden.appear(replace=replace)
     signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURES)))
     if signatures:
         log.note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
@@ -168,46 +164,3 @@ def _write(archive: WheelArchive, plan: Plan, sink: Sink) -> int:
     sink.write(listing + records.end_records(len(directory), len(listing), place))
     sink.finish()
     return sink.place
-
-
-@contextlib.contextmanager
-def _folder(folder: Path) -> Iterator[None]:
-    """Make a folder, and leave none behind when what was to come into it did not."""
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        if made:
-            with contextlib.suppress(OSError):  # others have put something there
-                folder.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def _beside(target: Path) -> Iterator[tuple[int, Path]]:
-    """Give a hidden file beside the target to write; it is gone at the end unless it was renamed."""
-    number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    try:
-        yield number, Path(name)
-    finally:
-        os.close(number)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-def _appear(part: Path, target: Path, *, replace: bool) -> None:
-    """Give the finished file its name, unless one of the same bytes has it; DataError for other bytes."""
-    os.chmod(part, 0o644)
-    if replace:
-        os.replace(part, target)
-        return
-    if target.exists() and filecmp.cmp(part, target, shallow=False):
-        return
-    try:
-        os.link(part, target)  # unlike a rename, this takes no name that another writer got first
-    except FileExistsError:
-        tip = "name another folder, or ask for it to be replaced"
-        raise DataError(f"{target} exists with other bytes", tip=tip) from None
-    except OSError:  # a file system without hard links
-        os.replace(part, target)

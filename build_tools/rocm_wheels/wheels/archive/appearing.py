@@ -1,0 +1,97 @@
+"""A large file that appears whole or not at all, and of which a killed process leaves nothing.
+
+Where the system has files without a name (Linux, ``O_TMPFILE``), the file gets one when it is complete; a
+process that is killed before takes it along. Elsewhere it is a hidden file beside the target until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocm_wheels.errors import DataError
+
+
+class Hidden:
+    """A file that is written through ``number``, its descriptor, and is not yet there for others."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._name: Path | None = None
+        self._open = True
+        try:
+            self.number = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
+        except (OSError, AttributeError):  # neither every system nor every file system has it
+            self.number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+            self._name = Path(name)
+
+    def appear(self, *, replace: bool) -> None:
+        """Give the file its name when it is safe on disk, unless one of the same bytes has it.
+
+        DataError when a file of other bytes has it and is not to be replaced.
+        """
+        os.fsync(self.number)
+        if self._name is None:
+            self._name = self._named()
+        self._close()  # Windows renames no open file
+        os.chmod(self._name, 0o644)
+        if replace:
+            os.replace(self._name, self._target)
+            return
+        if self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False):
+            return
+        try:
+            os.link(
+                self._name, self._target
+            )  # unlike a rename, this takes no name that another has got first
+        except FileExistsError:
+            tip = "name another folder, or ask for it to be replaced"
+            raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
+        except OSError:  # a file system without hard links
+            os.replace(self._name, self._target)
+
+    def _named(self) -> Path:
+        """Give a file without a name a hidden one."""
+        name = self._target.with_name(f".{self._target.name}.{secrets.token_hex(4)}.part")
+        folder = os.open(name.parent, os.O_RDONLY)
+        try:  # only with a folder that is open does Python follow the link to the file itself
+            os.link(f"/proc/self/fd/{self.number}", name.name, dst_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
+        return name
+
+    def discard(self) -> None:
+        """Take away what is left of it."""
+        self._close()
+        if self._name is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._name.unlink()
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.number)
+
+
+@contextlib.contextmanager
+def beside(target: Path) -> Iterator[Hidden]:
+    """Give a file that can appear as ``target``; its folder is made, and taken away when nothing came."""
+    folder = target.parent
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        hidden = Hidden(target)
+        try:
+            yield hidden
+        finally:
+            hidden.discard()
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):  # others have put something there
+                folder.rmdir()
+        raise
