@@ -1,4 +1,4 @@
-"""``build --packaging variant``: the wheels of a run, stamped, and installed by uv."""
+"""``build --packaging variant``: the wheels of a run, stamped into variants/."""
 
 from __future__ import annotations
 

@@ -211,12 +211,27 @@ def test_no_family_shares_its_label_with_another_set() -> None:
             "--label null stands for no properties, not for amd :: gfx_arch :: gfx942",
         ),
         ("cpu", properties("", rocm=""), "--label cpu has no properties: it must be null"),
+        ("rocm71", properties("gfx942", rocm="7.0"), "--label rocm71 names ROCm 71, the properties 7.0"),
+        (
+            "rocm7.15",
+            properties("gfx942", rocm="7.1"),
+            "--label rocm7.15 names ROCm 7.15, the properties 7.1",
+        ),
+        ("gfx90a_gfx942", properties("gfx942"), "--label gfx90a_gfx942 names gfx90a, the properties gfx942"),
     ],
 )
 def test_a_label_that_does_not_fit_is_refused(label: str, given: Properties, message: str) -> None:
     with pytest.raises(UsageError) as failure:
         check_label(label, given)
     assert message in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "label", ["rocm7.2", "rocm72_gfx9", "gfx950_tuned", "gfx110x", "mi300.fast", "rocm7"]
+)
+def test_a_label_that_is_true_is_taken(label: str) -> None:
+    given = properties("gfx9_4_generic gfx1100")
+    assert check_label(label, given) == label
 
 
 # --- providers ---

@@ -7,17 +7,20 @@ their names, else (when those are too many to read) how many they are and a dige
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.gfx import families_of, gfx_families
+from rocm_wheels.model.gfx import families_of, gfx_families, gfx_targets
 from rocm_wheels.variants.document import NULL_LABEL, Properties, describe
 from rocm_wheels.variants.reading import LABEL
-from rocm_wheels.variants.targets import GENERICS
+from rocm_wheels.variants.targets import GENERICS, chips_of
 from rocm_wheels.wheels.device_code.target_id import TargetId
 
 AMD, ROCM = "amd", "rocm"
 ARCH, VERSION, HOST_VERSION = "gfx_arch", "version", "rocm_version"
+_VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
+_CHIP = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}(?![0-9a-z])")
 _LONGEST_LIST = 40  # characters: about five targets
 _DIGEST_DIGITS = 8
 
@@ -43,7 +46,26 @@ def check_label(label: str, properties: Properties) -> str:
     if (label == NULL_LABEL) != (not properties):
         said = f"stands for no properties, not for {describe(properties)}: say --null"
         raise UsageError(f"--label {label} {said if properties else 'has no properties: it must be null'}")
+    if wrong := label_contradictions(label, properties):
+        raise UsageError(f"--label {label} {wrong[0]}", tip="people read labels: choose one that is true")
     return label
+
+
+def label_contradictions(label: str, properties: Properties) -> list[str]:
+    """Return what a label says in words that the properties do not: another ROCm version, another GPU.
+
+    A label of the 2025 indexes was ``rocm71`` for ROCm 7.0; nobody who reads it would notice.
+    """
+    found = []
+    versions = properties.get(ROCM, {}).get(VERSION, ()) + properties.get(AMD, {}).get(HOST_VERSION, ())
+    for said in _VERSION.findall(label) if versions else ():
+        if not any(version == said or version.replace(".", "").startswith(said) for version in versions):
+            found.append(f"names ROCm {said}, the properties {', '.join(versions)}")
+    targets = properties.get(AMD, {}).get(ARCH, ())
+    named = {word for word in _CHIP.findall(label) if word in gfx_targets()}
+    if targets and (more := sorted(named - chips_of(targets))):
+        found.append(f"names {', '.join(more)}, the properties {', '.join(targets)}")
+    return found
 
 
 def _targets_part(values: tuple[str, ...]) -> str:

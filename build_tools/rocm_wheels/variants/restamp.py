@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError, explain
 from rocm_wheels.variants.document import Properties, Provider, VariantMetadata, describe, properties_of
-from rocm_wheels.variants.labels import AMD, ARCH, HOST_VERSION, ROCM, VERSION
+from rocm_wheels.variants.labels import AMD, ARCH, HOST_VERSION, ROCM, VERSION, label_contradictions
 from rocm_wheels.variants.legacy import OldDocument, read_any_format
 from rocm_wheels.variants.markers import decide, has_variant_marker
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
@@ -62,7 +62,12 @@ def restamp_index(path: Path, request: RestampRequest) -> tuple[VariantMetadata,
     except OSError as cause:
         raise DataError(f"cannot read {path}: {cause.strerror}") from None
     (document,) = _modern([(path.name, old)], request)
-    return document, old.notes
+    said = [
+        f"the label {label} {wrong}"
+        for label, properties in document.variants.items()
+        for wrong in label_contradictions(label, properties)
+    ]
+    return document, (*old.notes, *said)
 
 
 def _read_old(wheel: WheelFacts) -> OldDocument:
@@ -149,6 +154,7 @@ def _stamp(wheel: WheelFacts, old: OldDocument, document: VariantMetadata, reque
     label = wheel.name.label or ""
     properties = document.variants[label]
     notes = [*old.notes, *_check_targets(wheel, properties, request)]
+    notes += [f"its label {label} {said}" for said in label_contradictions(label, properties)]
     decided: dict[str, str | None] = {}
     for text in wheel.requirements:
         try:
