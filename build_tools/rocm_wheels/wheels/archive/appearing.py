@@ -40,10 +40,10 @@ class Hidden:
             self._name = self._named()
         self._close()  # Windows renames no open file
         os.chmod(self._name, 0o644)
+        if self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False):
+            return  # files of different sizes are told apart without reading them
         if replace:
             os.replace(self._name, self._target)
-            return
-        if self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False):
             return
         try:
             os.link(

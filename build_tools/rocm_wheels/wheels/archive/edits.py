@@ -35,7 +35,8 @@ class Edit:
     """What a wheel becomes. None: as it is; "" takes a part away.
 
     ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
-    the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too.
+    the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too; a wheel for a
+    platform is no longer said to be pure.
     ``requirements`` maps the old Requires-Dist values to the new ones. ``put`` and ``drop`` are files in
     ``*.dist-info``, named without that folder.
     """
@@ -199,6 +200,8 @@ def _wheel(content: bytes, name: str, old: NameFields, new: NameFields) -> bytes
     if new.platform != old.platform:
         fields = (new.python.split("."), new.abi.split("."), new.platform.split("."))
         changes["Tag"] = ["-".join(tag) for tag in product(*fields)]
+        if new.platform != "any":
+            changes["Root-Is-Purelib"] = ["false"]
     if new.build != old.build:
         changes["Build"] = [new.build] if new.build else []
     return with_values(content, changes, name)
@@ -230,7 +233,10 @@ def _safe(name: str) -> str:
 
 def _require_free(name: str, names: Iterable[str]) -> None:
     """Raise UsageError when a file cannot be put because a folder or a file is in its way."""
+    folded = name.casefold()
     for taken in names:
+        if taken != name and taken.casefold() == folded:
+            raise UsageError(f"{name} is {taken} where names are compared without case")
         if taken.startswith(name + "/"):
             raise UsageError(f"{name} is a folder of the wheel")
         if name.startswith(taken + "/"):
