@@ -12,6 +12,7 @@ _COMMANDS = {
     "add": ("index_change:add", "Add wheels, all or none."),
     "remove": ("index_change:remove", "Take wheels out."),
     "yank": ("index_change:yank", "Yank wheels, with a reason, or take that back."),
+    "verify": ("index_verify:verify", "Read an index as pip and uv do, and list what is wrong."),
     "serve": ("index_verify:serve", "Serve an index on this machine, for tests."),
 }
 _HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).

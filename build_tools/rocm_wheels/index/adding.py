@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.index.changing import PATIENCE, Change, changing
+from rocm_wheels.index.changing import PATIENCE, Change, changing, require_index
 from rocm_wheels.index.entries import Entry, name_parts
 from rocm_wheels.index.taking import Taken, take_wheel
 from rocm_wheels.index.views import View, checked_family, families, refuse_other_bytes
@@ -41,6 +41,7 @@ def add_wheels(
     With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
     again are left. DataError for a wheel that is damaged or of other bytes than the index has.
     """
+    require_index(root, create=True)
     if family:
         checked_family(root, family)
     view = View(root, family)

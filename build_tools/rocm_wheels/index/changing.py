@@ -20,7 +20,7 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.entries import Entry
 from rocm_wheels.index.staging import stage_project, stage_tops
 from rocm_wheels.index.switching import Rank, Switch
-from rocm_wheels.index.views import STATE, View, families, read_state, state_text
+from rocm_wheels.index.views import STATE, View, families, families_file, read_state, state_text
 from rocm_wheels.workspace import exclusive, write_whole
 
 _PENDING = "pending.json"
@@ -101,8 +101,6 @@ class Change:
         """Stage the pages that follow: a wheel for everybody is on every family's pages."""
         general = [project for family, project in self._keys if not family]
         new = {family for family, _ in self._keys if family} - self._known
-        if new:
-            View(self.root).folder.mkdir(parents=True, exist_ok=True)
         for family in sorted(self._known | new):
             follow = {*general, *(View(self.root).own_projects() if family in new else [])}
             for project in sorted(follow):
@@ -110,6 +108,8 @@ class Change:
                     view = View(self.root, family)
                     self._stage(view, project, self.read(view, project))
         if new:  # its name is on the root page
+            listed = json.dumps(sorted(self._known | new)) + "\n"
+            self._switch.put(families_file(self.root), listed.encode(), Rank.STATE)
             self._names.setdefault(View(self.root), set(View(self.root).projects()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from rocm_wheels.errors import DataError
@@ -15,6 +15,11 @@ from rocm_wheels.variants.metadata import VariantMetadata, merge, parse
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> VariantMetadata:
     return parse(text.encode(), name="variant.json")
+
+
+def joined(wheels: Mapping[str, str]) -> VariantMetadata:
+    """Join the ``variant.json`` of the wheels of a release, by file name; DataError names two of them."""
+    return merge([(name, _parsed(text)) for name, text in wheels.items()])
 
 
 def variants_name(project: str, version: object) -> str:
@@ -34,7 +39,7 @@ def variants_files(project: str, entries: Iterable[Entry]) -> list[VariantsFile]
     files = []
     for version, wheels in releases.items():
         try:
-            content = merge([(wheel.name, _parsed(wheel.variant or "")) for wheel in wheels]).to_json()
+            content = joined({wheel.name: wheel.variant or "" for wheel in wheels}).to_json()
         except DataError as cause:
             raise DataError(f"the variants of {project} {version} do not fit together") from cause
         name = variants_name(project, version)

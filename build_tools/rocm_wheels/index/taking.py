@@ -51,7 +51,7 @@ def take_wheel(path: Path, *, now: str, digest: str | None = None, place: str = 
     project, _, label = name_parts(path.name)
     with WheelArchive.open(path) as archive:
         archive.require_sound()
-        content, variant = _texts(archive, path, label)
+        content, variant = read_texts(archive, path, label)
         found = path.stat()
         sha256 = digest or archive.sha256()
         archive.require_unchanged()
@@ -89,7 +89,8 @@ def _entry(state: State, sha256: str, now: str, metadata: bytes, variant: str | 
     )
 
 
-def _texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[bytes, str | None]:
+def read_texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[bytes, str | None]:
+    """Return METADATA of a wheel and, with a label, its ``variant.json``; DataError when one is wrong."""
     folders = dist_info_folders(entry.name for entry in archive.members)
     if len(folders) != 1:
         raise DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")

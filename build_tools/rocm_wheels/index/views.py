@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +77,20 @@ def read_state(path: Path, named: Path) -> dict[str, Entry]:
     return {entry.name: entry for n, line in lines for entry in [from_line(line, where=f"{named}:{n}")]}
 
 
+def families_file(root: Path) -> Path:
+    """The list of an index's families."""
+    return root / STATE / "families.json"
+
+
 def families(root: Path) -> list[str]:
     """Return the families of an index."""
-    if not root.is_dir():
+    path = families_file(root)
+    try:
+        return [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(p.name for p in root.iterdir() if p.name != STATE and (p / STATE).is_dir())
+    except (ValueError, TypeError) as cause:
+        raise DataError(f"{path} is damaged", tip='it is a list of names: ["gfx1100"]') from cause
 
 
 def views(root: Path) -> list[View]:

@@ -1,0 +1,182 @@
+"""Getting at the files of an index: in a folder (``file:`` URLs) or on a server, with the same answers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.index.entries import name_parts
+from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.taking import read_texts
+from rocm_wheels.index.views import HTML, JSON
+from rocm_wheels.wheels.members import WheelArchive, digest_of_file
+
+if TYPE_CHECKING:
+    import requests
+
+ACCEPT = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
+_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
+_TEXT_LIMIT = 64 << 20
+_TYPES = {".html": "text/html", ".json": JSON_TYPE}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came: the status, the content type, the content, and the URL that answered in the end."""
+
+    status: int
+    kind: str
+    content: bytes
+    url: str
+
+
+class UnreachableError(Exception):
+    """A server did not answer, also not when asked again."""
+
+
+class Reach:
+    """Asks servers and the disk; each thread has its own connections."""
+
+    def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
+        self._retries = retries
+        self._timeout = timeout
+        self._threads = threading.local()
+
+    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+        """Return a file or page. Of a folder on the disk, its ``index.html``."""
+        if (path := local_path(url)) is not None:
+            page = path / (JSON if accept == JSON_TYPE else HTML) if path.is_dir() else path
+            if not page.is_file():
+                return Answer(404, "", b"", url)
+            return Answer(200, _TYPES.get(page.suffix, ""), page.read_bytes(), url)
+        found = self._ask(lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout))
+        return Answer(found.status_code, found.headers.get("Content-Type", ""), found.content, found.url)
+
+    def look(self, url: str) -> tuple[int, int | None]:
+        """Return the status and size of a file without reading it."""
+        if (path := local_path(url)) is not None:
+            return (200, path.stat().st_size) if path.is_file() else (404, None)
+        found = self._ask(
+            lambda session: session.head(
+                url, allow_redirects=True, timeout=self._timeout, headers={"Accept-Encoding": "identity"}
+            )
+        )
+        size = found.headers.get("Content-Length", "")
+        return found.status_code, int(size) if size.isdigit() else None
+
+    def digest(self, url: str) -> str:
+        """Return the sha256 (hex) of a whole file."""
+        if (path := local_path(url)) is not None:
+            return digest_of_file(path)
+        hasher = hashlib.sha256()
+
+        def read(session: requests.Session) -> requests.Response:
+            with session.get(url, stream=True, timeout=self._timeout) as answer:
+                for piece in answer.iter_content(1 << 20):
+                    hasher.update(piece)
+            return answer
+
+        self._ask(read)
+        return hasher.hexdigest()
+
+    def texts(self, url: str, name: str, size: int | None) -> tuple[bytes, str | None]:
+        """Return METADATA and, of a wheel with a label, ``variant.json``; on a server by asking for ranges.
+
+        A small wheel (``size`` in bytes, None when unknown) is read whole.
+
+        DataError when the file is not a wheel of that name.
+        """
+        label = name_parts(name)[2]
+        if (path := local_path(url)) is not None:
+            with WheelArchive.open(path) as archive:
+                archive.require_sound()
+                return read_texts(archive, path, label)
+        from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
+        from requests import RequestException
+
+        try:
+            if size is not None and size <= _READ_WHOLE:
+                with zipfile.ZipFile(io.BytesIO(self.get(url).content)) as archive:
+                    return _remote_texts(archive, label)
+            with RemoteZip(url, session=self._session(), timeout=self._timeout) as archive:
+                return _remote_texts(archive, label)
+        except (RemoteZipError, RequestException, OSError) as cause:
+            raise UnreachableError(str(cause)) from cause
+        except (zipfile.BadZipFile, NotImplementedError, EOFError) as cause:
+            raise DataError(f"{url} is not a readable wheel") from cause
+
+    def _session(self) -> requests.Session:
+        if not hasattr(self._threads, "session"):
+            import requests
+            from requests.adapters import HTTPAdapter
+            from urllib3.util import Retry
+
+            again = Retry(
+                self._retries,
+                backoff_factor=0.5,
+                status_forcelist=(429, 500, 502, 503, 504),
+                raise_on_status=False,
+            )
+            session = requests.Session()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, HTTPAdapter(max_retries=again))
+            self._threads.session = session
+        found: requests.Session = self._threads.session
+        return found
+
+    def _ask(self, ask: Callable[[requests.Session], requests.Response]) -> requests.Response:
+        from requests import RequestException
+
+        try:
+            return ask(self._session())
+        except RequestException as cause:
+            raise UnreachableError(str(cause)) from cause
+
+
+def _remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:
+    names = [name for name in archive.namelist() if name.split("/", 1)[0].endswith(".dist-info")]
+
+    def read(file: str) -> bytes:
+        found = [name for name in names if name.partition("/")[2] == file]
+        if len(found) != 1:
+            raise DataError(f"{len(found)} files {file} in .dist-info: a wheel has exactly one")
+        if archive.getinfo(found[0]).file_size > _TEXT_LIMIT:
+            raise DataError(f"{found[0]} is too large for a text file")
+        content: bytes = archive.read(found[0])
+        return content
+
+    content = read("METADATA")
+    if label is None:
+        return content, None
+    from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
+
+    return content, parse_in_wheel(read(FILE_NAME), name=FILE_NAME, label=label).to_json().decode()
+
+
+def local_path(url: str) -> Path | None:
+    """Return the path of a ``file:`` URL, None for another."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    from urllib.request import url2pathname
+
+    return Path(url2pathname(parts.path))
+
+
+def base_url(index: str) -> str:
+    """Return the URL of an index that is given as a URL or a folder; UsageError for anything else."""
+    scheme = urlsplit(index).scheme
+    if scheme in ("http", "https", "file"):
+        return index if index.endswith("/") else index + "/"
+    path = Path(index).resolve()
+    if not path.is_dir():
+        raise UsageError(f"{index} is neither a folder nor the URL of an index")
+    return path.as_uri() + "/"

@@ -1,0 +1,265 @@
+"""Every fault of an index is found, in a folder and on a server; a right one has none."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_wheels import NOW, Properties, variant, wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.index_verify import verify as command
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.faults import FAULTS
+from rocm_wheels.index.server import serving
+from rocm_wheels.index.verify import verify_index
+
+TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
+LINK = "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
+LABELS: dict[str, Properties] = {"null": {}, "gfx942": {"amd": {"gfx_arch": ["gfx942"]}}}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A right index: a plain wheel, two variants, another project."""
+    fresh, root = tmp_path / "fresh", tmp_path / "index"
+    large = "x" * 100_000  # not read whole from a server
+    add_wheels(
+        root, [wheel(fresh, text=large), wheel(fresh, "triton", "3.6.0", requires=("numpy",))], now=NOW
+    )
+    labelled = [variant(fresh, label, values, namespaces=("amd",)) for label, values in LABELS.items()]
+    add_wheels(root, labelled, now=NOW)
+    return root
+
+
+def edit(path: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        target = root / path
+        text = target.read_text()
+        assert old in text, text
+        target.write_text(text.replace(old, new))
+
+    return change
+
+
+def both(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        for one in changes:
+            one(root)
+
+    return change
+
+
+def plain(change: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Make the change on an index as others write them: HTML only, no page for --find-links."""
+
+    def on_plain(root: Path) -> None:
+        for path in [*root.rglob("index.json"), root / "links.html"]:
+            path.unlink()
+        change(root)
+
+    return on_plain
+
+
+def drop(pattern: str) -> Callable[[Path], None]:
+    """Remove something from every link of a page."""
+
+    def change(root: Path) -> None:
+        page = root / "torch/index.html"
+        text, count = re.subn(pattern, "", page.read_text())
+        assert count
+        page.write_text(text)
+
+    return change
+
+
+def replaced(root: Path) -> None:
+    path = root / "torch" / TORCH
+    path.unlink()
+    wheel(path.parent, text="other")
+
+
+def renamed(root: Path) -> None:
+    (root / "torch" / TORCH).rename(root / "triton" / TORCH)
+    edit("triton/index.html", "</body>", f'<a href="{LINK}#sha256={"0" * 64}">{TORCH}</a><br>\n</body>')(root)
+
+
+def damaged(root: Path) -> None:
+    (root / "torch" / TORCH).write_bytes(b"PK and nothing")
+
+
+def other_variants(root: Path) -> None:
+    for path in root.rglob("*-variants.json"):
+        document = json.loads(path.read_text())
+        document["variants"]["gfx942"]["amd"]["gfx_arch"] = ["gfx1100"]
+        path.write_text(json.dumps(document))
+
+
+def unlist_variants(root: Path) -> None:
+    page = root / "torch/index.html"
+    lines = page.read_text().splitlines(keepends=True)
+    page.write_text("".join(line for line in lines if "variants.json" not in line))
+
+
+# (fault, what is done to the index, others that come with it)
+TABLE: list[tuple[str, Callable[[Path], None], set[str]]] = [
+    ("broken-link", lambda root: (root / "torch" / TORCH).unlink(), set()),
+    ("broken-link", plain(edit("index.html", "triton/", "tritan/")), {"not-normalized", "not-listed"}),
+    ("bad-page", edit("torch/index.html", 'content="1.1"', 'content="2.0"'), set()),
+    ("bad-page", lambda root: (root / "triton/index.html").write_bytes(b"\xff\xfe"), set()),
+    ("bad-page", lambda root: (root / "triton/index.json").write_text("{}"), set()),
+    ("not-normalized", plain(edit("index.html", 'href="triton/">triton', 'href="Triton/">Triton')), {"broken-link", "not-listed"}),
+    ("not-normalized", plain(edit("index.html", 'href="triton/"', 'href="triton"')), {"not-listed"}),
+    ("wrong-page", plain(renamed), {"broken-link", "wrong-hash", "no-metadata", "requires-python"}),
+    ("bad-name", plain(edit("torch/index.html", f">{TORCH}<", ">torch<")), set()),
+    ("bad-name", plain(edit("torch/index.html", "</body>", '<a href="../index.html#sha256=0">index.html</a></body>')), set()),
+    ("unescaped-plus", plain(edit("torch/index.html", LINK, TORCH)), set()),
+    ("no-hash", plain(drop(r"#sha256=[0-9a-f]{64}")), set()),
+    ("wrong-hash", replaced, {"wrong-size"}),
+    ("wrong-size", replaced, {"wrong-hash"}),
+    ("no-metadata", plain(drop(r' data-(core|dist-info)-metadata="[^"]*"')), set()),
+    ("missing-metadata", lambda root: (root / "torch" / f"{TORCH}.metadata").unlink(), set()),
+    ("wrong-metadata", edit(f"torch/{TORCH}.metadata", "Requires-Python: >=3.10", "Requires-Python: >=3.9"), set()),
+    ("requires-python", plain(drop(r' data-requires-python="[^"]*"')), set()),
+    ("requires-python", plain(edit("torch/index.html", "&gt;=3.10", "&gt;=3.9")), set()),
+    ("bad-wheel", damaged, {"wrong-hash", "wrong-size"}),
+    ("missing-variants", plain(unlist_variants), set()),
+    ("wrong-variants", other_variants, set()),
+    ("variants-entry", plain(edit("torch/index.html", '">torch-2.9.1-variants', '" data-requires-python="x">torch-2.9.1-variants')), set()),
+    ("forms-differ", edit("torch/index.json", '"requires-python": ">=3.10"', '"requires-python": ">=3.11"'), set()),
+    ("forms-differ", lambda root: (root / "links.html").write_text("<html></html>"), set()),
+    ("stale-page", edit("torch/index.html", "</body>", "<!-- --></body>"), set()),
+    ("stale-page", lambda root: (root / "torch/index.json").unlink(), set()),
+    ("not-listed", edit("index.html", '<a href="triton/">triton</a><br>\n', ""), {"forms-differ"}),
+]  # fmt: skip
+
+
+def found(root: Path | str, **options: bool) -> set[str]:
+    return {finding.fault for finding in verify_index(str(root), **options).findings}
+
+
+def test_a_right_index_has_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_index(str(root), full=True).findings == ()
+    with serving(root) as server:
+        result = verify_index(server.url, full=True)
+        assert (result.findings, result.projects, result.files) == ((), 2, 5)
+        assert run_command(command, [server.url, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["passed"], told["files"], told["findings"]) == (True, 5, [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "change", "others"), TABLE, ids=[f"{n}-{row[0]}" for n, row in enumerate(TABLE)]
+)
+def test_fault(root: Path, fault: str, change: Callable[[Path], None], others: set[str]) -> None:
+    change(root)
+    here = found(root) - {"stale-page", "forms-differ"}
+    everything = found(root)
+    assert fault in everything
+    assert here - {fault} == others - {"stale-page", "forms-differ"}, everything
+    if fault in ("stale-page", "not-listed"):
+        return  # seen in a folder only
+    with serving(root) as server:
+        assert fault in found(server.url, full=True)
+
+
+def test_the_table_has_every_fault() -> None:
+    on_servers = {"forbidden", "wrong-type", "no-ranges"}
+    assert {row[0] for row in TABLE} | on_servers == set(FAULTS)
+
+
+def test_families_are_read_too(root: Path, tmp_path: Path) -> None:
+    add_wheels(root, [wheel(tmp_path / "f", "apex", "1.0")], now=NOW, family="gfx1100")
+    assert verify_index(str(root)).findings == ()
+    (root / "gfx1100/apex/apex-1.0-py3-none-any.whl").unlink()
+    (finding,) = verify_index(str(root)).findings
+    assert finding.fault == "broken-link"
+    assert "/gfx1100/apex/" in finding.where
+
+
+@contextmanager
+def strange(root: Path, way: str) -> Iterator[str]:
+    """Serve an index in a wrong way: ``forbidden``, ``wrong-type``, ``no-ranges``, ``busy`` (each path once)."""
+    busy: set[str] = set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = root / self.path.lstrip("/").replace("%2B", "+")
+            path = path / "index.html" if path.is_dir() else path
+            if way == "busy" and self.path not in busy:
+                busy.add(self.path)
+                self.send_error(503)
+                return
+            if not path.is_file():
+                self.send_error(403 if way == "forbidden" else 404)
+                return
+            content = path.read_bytes()
+            self.send_response(200)
+            html = path.suffix == ".html" and way != "wrong-type"
+            self.send_header("Content-Type", "text/html" if html else "binary/octet-stream")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_arguments: object) -> None:
+            """Keep quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("way", ["forbidden", "wrong-type"])
+def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with strange(root, way) as url:
+        assert run_command(command, [url, "--jobs", "2"]) == 14
+    told = capsys.readouterr()
+    assert f"error: {way}: {url}/" in told.out
+    assert "faults in http" in told.err
+
+
+def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:
+    with strange(root, "no-ranges") as url:
+        result = verify_index(url)
+    assert {finding.fault for finding in result.findings} == {"no-ranges"}
+    assert result.errors == ()
+
+
+def test_a_busy_server_is_asked_again(root: Path) -> None:
+    with strange(root, "busy") as url:
+        assert {finding.fault for finding in verify_index(url, retries=2).findings} == {"no-ranges"}
+
+
+WRONG = [
+    (["{box}/none"], 2, "is neither a folder nor the URL of an index"),
+    (["{box}"], 2, "is not an index: 404"),
+    ([], 2, "no index is named"),
+    (["http://127.0.0.1:9/", "--retries", "0"], 2, "cannot be reached"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), WRONG)
+def test_no_index(
+    tmp_path: Path, words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(command, [word.format(box=tmp_path) for word in words]) == code
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
