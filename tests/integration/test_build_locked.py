@@ -95,6 +95,23 @@ def test_every_tree_that_differs_is_named_with_the_way_back(
     assert LAST in build(world, trees).err
 
 
+def test_what_is_hipified_with_it_stays_yours(world: World, trees: Path) -> None:
+    git, torch = world.upstream.git, trees / "pytorch"
+    script = CLONE / "repos/pytorch_torch_repo.py"
+    (torch / "a.cu").write_text("cuda mine\n")
+    hipified = world.start(trees, script, "hipify", "--repo", ".", "--no-commit-hipify")
+    assert hipified.code == 0, hipified.err
+    assert "  pytorch: it was changed since its checkout" in build(world, trees).err
+    git("", "-C", str(torch), "add", "-A")
+    git("", "-C", str(torch), "commit", "-q", "-m", "Mine")
+    assert world.start(trees, script, "hipify", "--repo", ".").code == 0
+    said = build(world, trees)
+    assert (said.code, "  pytorch: it was changed since its checkout" in said.err) == (10, True), said.err
+    back = world.run(trees, "--lock", "l.json", "--repo", ".", "torch")
+    assert (back.code, "commits of yours" in back.err) == (0, True), back.err
+    assert LAST in build(world, trees).err
+
+
 def _submodule(lock: dict[str, Any]) -> None:
     lock["projects"]["pytorch"]["submodules"]["third_party/middle"]["commit"] = "1" * 40
 

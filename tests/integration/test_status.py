@@ -16,6 +16,7 @@ from source_trees import Upstream, content, isolated_environment, make_upstream
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.hipify import hipify
+from rocm_wheels.sources.identity import tree_identity
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -92,6 +93,28 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
     clone.commit("Mine", {"hip/x": "y"})
     assert clone.status().words == ("hipified", "changed")
     assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
+
+
+def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
+    def again(*, commit: bool) -> None:
+        recipe, python = load_project("pytorch"), Path(sys.executable)
+        hipify(recipe, tree.directory, commit=commit, env=tree.env, python=python)
+
+    tree.checkout(patch=False)
+    again(commit=True)
+    assert tree.status().words == ("hipified",)
+    (tree.directory / "a.cu").write_text("cuda mine\n")
+    again(commit=False)
+    assert tree.status().words == ("hipified", "changed")
+    assert tree.status().repositories[0].files == (("modified", "a.cu"),)
+    assert tree_identity(tree.directory, env=tree.env).dirty
+    tree.commit("Mine", {})
+    again(commit=True)
+    assert tree.status().words == ("patched", "hipified", "changed")
+    assert [commit.split(" ")[1] for commit in tree.status().repositories[0].commits] == ["Mine"]
+    tree.checkout(patch=False)  # not "nothing to do": the commits are kept on a branch
+    assert tree.status().words == ("hipified",)
+    assert tree.git("branch", "--list", "kept-*") != ""
 
 
 def test_interrupted(tree: Patched) -> None:

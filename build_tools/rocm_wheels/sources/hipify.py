@@ -124,7 +124,13 @@ def hipify(
         build_env.settle(git, place, project, wanted=True)
         head = head_and_place(git)[0]
         if state is not None:
-            write_state(place, settled(git, new))
+            done = settled(git, new)
+            if any(
+                protect.changes(part, done) or protect.own_commits(part, done, done.upstream)
+                for part in repositories(git)
+            ):
+                done = replace(done, identity="")  # what lies there is not ours alone
+            write_state(place, done)
     return HipifyResult(directory, head, changed)
 
 
