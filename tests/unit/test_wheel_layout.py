@@ -123,6 +123,7 @@ TABLE: list[tuple[str, Change, str]] = [
     ("zip64-end-disagrees", has(wide={"offset": 0}), "the one of ZIP64"),
     ("hidden-bytes", second(before=Archive([Member(b"evil.py")]).bytes()), "belong to no member"),
     ("hidden-bytes", has(between=b"\0" * 7), "7 bytes in front of its directory belong to no member"),
+    ("ratio", second(content=bytes(65 << 20), method=8), "68157846 bytes of content in"),
     ("name-empty", set_name(b""), "no name"),
     ("name-control", set_name(b"demo/b.py\0.txt"), "a control character in the name"),
     ("name-control", set_name(b"demo/b\x7f.py"), "a control character in the name"),

@@ -45,6 +45,9 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Check finished wheels without a GPU.
 
+    A wheel must be whole, and the build that was asked for: its recipe says what that is. `rocm-wheels wheel
+    verify` looks at the file alone, and takes any wheel.
+
     Without --pytorch-rocm-arch the libraries of a wheel are compared with each other. The exit code
     is 14 when a wheel fails; what was not checked is listed with the reason.
     """

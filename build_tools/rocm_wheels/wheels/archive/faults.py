@@ -23,6 +23,7 @@ FAULTS = {
     "zip64-end": "the ZIP64 end record is missing, misplaced or of another form",
     "zip64-end-disagrees": "the ZIP64 end record contradicts the end record",
     "hidden-bytes": "bytes between members that belong to none: readers from the front find members there",
+    "ratio": "over 64 MB of content that is more than 50 times the archive (the limits of PyPI)",
     # names
     "name-empty": "an empty name",
     "name-control": "NUL or another control character in a name: readers cut it there or skip it",

@@ -24,6 +24,7 @@ _TOLD_APART = (
     records.ENCRYPTED | records.DESCRIPTOR | records.PATCHED | records.STRONG | records.UTF8 | records.MASKED
 )
 _SIZES, _SIZES_AT = Struct("<HH"), 26  # of name and extra field, in a local header
+_SMALL, _MOST_TIMES = 64 << 20, 50  # what PyPI takes for a bomb
 _AHEAD = 96  # bytes read with a local header: mostly all of its name and extra field
 _DESCRIPTORS = [
     (mark, Struct(f"<{'4s' if mark else ''}L{size}")) for size in ("LL", "QQ") for mark in (True, False)
@@ -77,6 +78,9 @@ def read_layout(read: ReadAt, length: int, *, folding: bool = True) -> Layout:
     broken = {fault.member for fault in faults if fault.member and not fault.readable}
     faults += _extents(read, entries, ending.directory, broken)
     faults += colliding(entries, folding=folding)
+    content = sum(entry.size for entry in entries)
+    if content > max(_MOST_TIMES * length, _SMALL):
+        faults.append(Fault("ratio", "", f"{content} bytes of content in {length} bytes"))
     return Layout(tuple(entries), ending.directory, tuple(faults))
 
 
