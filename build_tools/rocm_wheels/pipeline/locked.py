@@ -55,7 +55,7 @@ class LockedBuild:
         if self.rocm is not None and Version(version) != Version(self.rocm):
             raise UsageError(
                 f"ROCm {version} is installed, and {self.path} says {self.rocm}",
-                tip="install that one (--install-rocm), or change the lock with `rocm-wheels lock update`",
+                tip=f"install that one (--install-rocm), or make a lock with --rocm-version {version}",
             )
 
 
