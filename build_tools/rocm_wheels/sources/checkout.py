@@ -221,8 +221,9 @@ def _bring(
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     root = Here("", allowed, place, request.pin.origin, commit)
     fetch_submodules(root, wanted=request.submodules, depth=request.depth, transport=request.transport)
-    _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
-    protect.keep_commits(parts, state, commit)
+    with under_way(place):  # killed here, git leaves locks, and no operation is noted yet
+        _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
+        protect.keep_commits(parts, state, commit)
     way_back = undo.remember(parts, state, ours) if request.patched_with else None
     before = {**list_all(parts, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
     save_times(place / OWN_FOLDER / TIMES, before)

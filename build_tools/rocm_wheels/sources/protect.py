@@ -15,7 +15,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.commits import foreign_commits
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.state import State
+from rocm_wheels.sources.state import FETCHED_REF, State
 from rocm_wheels.sources.trees import (
     GITLINK,
     Entry,
@@ -147,9 +147,13 @@ def changes(part: Part, state: State | None, *, links: bool = False) -> list[tup
 
 
 def own_commits(part: Part, state: State | None, target: str) -> list[str]:
-    """List the commits of one repository that are somebody's own work."""
+    """List the commits of one repository that are somebody's own work.
+
+    What the parent names counts as upstream's only in a clone that is not ours: somebody who commits in a
+    submodule commits the move in its parent as well.
+    """
     left = state.left.get(part.path) if state is not None else None
-    known = [target] if not part.path else [part.link]
+    known = [target] if not part.path else [FETCHED_REF if state is not None else part.link]
     if left is not None:
         known.append(left.upstream)
     if state is not None and not part.path:

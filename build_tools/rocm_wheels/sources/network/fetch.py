@@ -20,7 +20,7 @@ from rocm_wheels.sources.trees import has_object
 
 SERVED = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
 BEGUN = "new-"  # begins the names of folders in OWN_FOLDER that are moved to their place when whole
-_MARK = "fetching"  # in OWN_FOLDER while a transfer is under way
+_MARK = "fetching"  # in OWN_FOLDER while a repository is written, and no operation on its tree is noted
 _BY_NAME_ONLY = re.compile("unadvertised object")  # git 2.28 to 2.51: fetch-pack.c
 _NO_DEPTH = re.compile("not support shallow|shallow capabilities", re.IGNORECASE)  # fetch-pack.c, http
 
@@ -90,7 +90,7 @@ def is_shallow(git: Git) -> bool:
 
 @contextmanager
 def under_way(place: Path) -> Iterator[None]:
-    """Mark a repository that transfers go into; what a killed run left half written is removed first.
+    """Mark a repository that is written to; what a killed run left half written is removed first.
 
     Only for somebody who holds the repository (``workspace.exclusive``).
     """
@@ -106,7 +106,7 @@ def under_way(place: Path) -> Iterator[None]:
 
 
 def was_cut(place: Path) -> bool:
-    """Tell whether a run was killed while transfers went into a repository."""
+    """Tell whether a run was killed while it wrote into a repository (``under_way``)."""
     return (place / OWN_FOLDER / _MARK).exists()
 
 
