@@ -82,6 +82,7 @@ def test_torch_then_audio_by_its_pin(doors: Doors, upstream: Upstream) -> None:
     assert audio.code == 0, audio.err
     assert "related_commits line 1, branch release/x" in audio.err
     assert "nothing to hipify in the tree of pytorch_audio: setup.py translates" in audio.err
+    assert "as it was" not in audio.err
     assert upstream.git(doors.folder / "here/audio", "rev-parse", "HEAD") == pull
     own = doors(AUDIO, "checkout", "--repo", "here", "--repo-name", "audio", *origin, "--repo-hashtag", "v1")
     assert own.code == 0, own.err

@@ -174,11 +174,8 @@ def translate(
         generated=tuple(sorted(generated)),
         hipify="committed" if commit else "uncommitted",
     )
-    log.note(
-        f"hipified {project.name}: {len(changed)} files changed"
-        if project.hipify.script
-        else f"{project.name} is as it was"
-    )
+    if project.hipify.script:
+        log.note(f"hipified {project.name}: {len(changed)} files changed")
     return new, tuple(changed)
 
 
