@@ -290,6 +290,17 @@ def test_an_archive_without_fault_is_told_as_it_is(tmp_path: Path) -> None:
     assert ends[-1] == layout.directory
 
 
+def test_an_archive_without_members_is_no_wheel(tmp_path: Path) -> None:
+    empty = Archive([])
+    assert read(empty.bytes()).entries == read(empty.bytes()).faults == ()
+    with pytest.raises(DataError, match="cannot be edited"):
+        rewrite_wheel(empty.write(tmp_path), tmp_path / "out", Edit(label="x"))
+    lost = base()
+    for member in lost.members:
+        member.central["offset"] = 5
+    assert [fault.kind for fault in read(lost.bytes()).faults] == ["local-missing"] * 3
+
+
 @pytest.mark.parametrize("wide", [{}, {"disks": 1}])
 def test_zip64_records_that_agree_are_no_fault(wide: dict[str, int]) -> None:
     archive = base()

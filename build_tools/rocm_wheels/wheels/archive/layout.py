@@ -159,7 +159,7 @@ def _extents(read: ReadAt, entries: list[Entry], directory: int, broken: set[str
     faults: list[Fault] = []
     found = [number for number, entry in enumerate(entries) if entry.data]
     order = sorted(found, key=lambda number: entries[number].header)
-    follow = [*(entries[number].header for number in order[1:]), directory]
+    follow = [*(entries[number].header for number in order[1:]), directory][: len(order)]
     end = 0  # of the members so far
     for number, follows in zip(order, follow, strict=True):
         entry = entries[number]
