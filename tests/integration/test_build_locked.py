@@ -17,6 +17,7 @@ from source_trees import content
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.lock.file import read_lock
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock says: next comes ROCm
@@ -149,7 +150,7 @@ def test_a_lock_of_other_sources(
 def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
     apex = trees / "apex"
     known = tree_identity(apex, env=world.env)
-    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", (), {"apex": known})
+    locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {"apex": known})
     begun = replace(locked, begun=True)
     assert begun.identity("apex", apex, world.env) == known
     (apex / "new.txt").write_text("mine\n")
@@ -160,9 +161,9 @@ def test_what_changes_while_a_build_goes_on(world: World, trees: Path) -> None:
 
 
 def test_rocm_is_the_locked_version(trees: Path) -> None:
-    locked = LockedBuild(trees / "l.json", "0" * 64, "7.1.0+x", (), {})
+    locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {})
     locked.check_rocm("7.1.0+X")
-    replace(locked, rocm=None).check_rocm("9")
+    replace(locked, lock=locked.lock.model_copy(update={"rocm": None})).check_rocm("9")
     with pytest.raises(UsageError, match=r"ROCm 7\.1\.0 is installed, and .*l\.json says 7\.1\.0\+x"):
         locked.check_rocm("7.1.0")
 

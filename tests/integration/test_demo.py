@@ -13,6 +13,7 @@ import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,46 @@ def test_a_build_from_the_lock_is_of_its_trees(demo: Demo) -> None:
     assert "  apex: it was changed since its checkout" in refused.err
     fewer = demo.run("build", *words, "--rocm-sdk-version", "==7.2")
     assert (fewer.code, "contradicts" in fewer.err) == (2, True)
+
+
+def test_each_wheel_holds_what_it_was_built_from(demo: Demo) -> None:
+    whole = json.loads((demo.folder / "sources.lock.json").read_text())
+    held = {name: lock_in(wheel) for name, wheel in demo.wheels().items()}
+    assert {name: list(lock["projects"]) for name, lock in held.items()} == {
+        "triton": ["triton"],
+        "torch": ["triton", "pytorch"],
+        "apex": ["triton", "pytorch", "apex"],
+        "torchaudio": ["triton", "pytorch", "pytorch_audio"],
+        "torchvision": ["triton", "pytorch", "pytorch_vision"],
+    }
+    for lock in held.values():
+        assert lock["projects"].items() <= whole["projects"].items()
+        assert (lock["rocm"], lock["targets"]) == (ROCM_VERSION, list(TARGETS))
+
+
+def test_another_lock_of_the_same_sources_rebuilds_nothing(demo: Demo, tmp_path: Path) -> None:
+    lock = json.loads((demo.folder / "sources.lock.json").read_text())
+    lock["projects"]["pytorch"]["why"] = "said in another way"
+    (tmp_path / "other.json").write_text(json.dumps(lock))
+    output = tmp_path / "wheels"
+    words = ["--root-checkout-dir", str(demo.folder / "sources"), "--output-dir", str(output)]
+    ended = demo.run("build", "--lock", str(tmp_path / "other.json"), *words)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("the lock of this run is put into") == 4  # all but triton
+    assert "nothing to do: every wheel is up to date" in ended.err
+    torch = next(output.glob("torch-*.whl"))
+    assert lock_in(torch)["projects"]["pytorch"]["why"] == "said in another way"
+    checked = demo.run("verify", str(torch), door="build_tools/rocm_wheels/__main__.py")
+    assert checked.code == 0, checked.out + checked.err
+    back = ["--lock", str(demo.folder / "sources.lock.json"), *words[:3], str(demo.folder / "wheels")]
+    assert demo.run("build", *back).code == 0
+
+
+def lock_in(wheel: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/sources.lock.json"))
+        found: dict[str, Any] = json.loads(archive.read(name))
+    return found
 
 
 def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:

@@ -11,14 +11,14 @@ from audit_wheels import Draft, torch_draft
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.pipeline.project import Built
+from rocm_wheels.pipeline.built import Built
 from rocm_wheels.pipeline.stamps import Output
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.pipeline.variants import check_targets, stamp_run
 
 
 def finished(project: str, wheel: Path) -> Built:
-    return Built(load_project(project), "2.9.0", Output.of(wheel), (), verified=False, again=False)
+    return Built(load_project(project), "2.9.0", Output.of(wheel), "content", (), verified=False, again=False)
 
 
 @pytest.fixture

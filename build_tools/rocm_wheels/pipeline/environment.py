@@ -86,12 +86,12 @@ def find_rocm(request: SdkRequest, workspace: Workspace, env: Mapping[str, str])
 
 
 def install_built(
-    ready: Ready, wheel: Path, sha256: str, *, distribution: str, env: Mapping[str, str]
+    ready: Ready, wheel: Path, content: str, *, distribution: str, env: Mapping[str, str]
 ) -> None:
-    """Bring a wheel that we built into the environment, unless those very bytes are there already."""
+    """Bring a wheel that we built into the environment, unless that very ``content`` is there already."""
     record = ready.environment.prefix / _INSTALLED
     known = _read(record)
-    mark = [sha256, _installed_when(ready, distribution)]
+    mark = [content, _installed_when(ready, distribution)]
     if known.get(distribution) == mark and mark[1]:
         return
     if known.pop(distribution, None) is not None:
@@ -100,13 +100,13 @@ def install_built(
     when = _installed_when(ready, distribution)
     if not when:
         raise BuildError(f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}")
-    write_json(record, {**known, distribution: [sha256, when]})
+    write_json(record, {**known, distribution: [content, when]})
 
 
 def digest_of_installed(ready: Ready, distribution: str) -> str | None:
-    """Say which wheel of a distribution is installed: its sha256 when it is ours, else what its RECORD lists.
+    """Say which wheel of a distribution is installed; ``None`` when there is none.
 
-    ``None`` when there is none.
+    It is the wheel's content when it is ours, else a digest of what its RECORD lists.
     """
     known = _read(ready.environment.prefix / _INSTALLED).get(distribution)
     when = _installed_when(ready, distribution)

@@ -22,7 +22,7 @@ from rocm_wheels.workspace import Workspace
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
 _USERS = ("PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH", "PYTORCH_VERSION", "TORCH_PACKAGE_NAME")
-CODE_VERSION = "1"  # raise it when this step would make other bytes from the same inputs
+CODE_VERSION = "2"  # raise it when this step would make other bytes from the same inputs
 
 
 @dataclass(frozen=True)

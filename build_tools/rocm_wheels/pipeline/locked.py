@@ -35,8 +35,7 @@ class LockedBuild:
 
     path: Path
     digest: str
-    rocm: str | None
-    targets: tuple[str, ...]
+    lock: Lock
     identities: Mapping[str, TreeIdentity]
     begun: bool = False
 
@@ -52,9 +51,9 @@ class LockedBuild:
 
     def check_rocm(self, version: str) -> None:
         """Raise UsageError when the ROCm packages found are of another version."""
-        if self.rocm is not None and Version(version) != Version(self.rocm):
+        if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
             raise UsageError(
-                f"ROCm {version} is installed, and {self.path} says {self.rocm}",
+                f"ROCm {version} is installed, and {self.path} says {self.lock.rocm}",
                 tip=f"install that one (--install-rocm), or make a lock with --rocm-version {version}",
             )
 
@@ -73,7 +72,7 @@ def under_lock(
     digest = lock_digest(file.lock)
     log.note(f"lock {path}: {len(identities)} trees are what it says (sha256 {digest})")
     wanted = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
-    return wanted, LockedBuild(path, digest, file.lock.rocm, file.lock.targets, identities)
+    return wanted, LockedBuild(path, digest, file.lock, identities)
 
 
 def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:

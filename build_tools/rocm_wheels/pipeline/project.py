@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,58 +15,17 @@ from rocm_wheels.audit.report import add_import, reject, report_lines, verify_wh
 from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
-from rocm_wheels.errors import AuditError
+from rocm_wheels.errors import AuditError, DataError
 from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.pipeline.built import Built
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
 from rocm_wheels.pipeline.environment import digest_of_installed, forget_built, install_built
 from rocm_wheels.pipeline.inputs import PlannedBuild, Setting, plan_build
 from rocm_wheels.pipeline.progress import LiveStep, step
+from rocm_wheels.pipeline.provenance import content, part_of, put_inside
 from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, sha256_of, why_run, write_stamp
-from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.sdk.install import install_requirements
 from rocm_wheels.sdk.uv import PackageSource
-from rocm_wheels.variants.targets import HeldTargets
-
-
-@dataclass(frozen=True)
-class Built:
-    """A finished wheel in the output folder. ``again`` tells that nothing had to be done.
-
-    ``targets`` are those of the device code found inside; nothing is known of them unless ``verified``.
-    ``held`` is what a variant may say of it, when this run has read the wheel.
-    """
-
-    project: Project
-    version: str
-    output: Output
-    targets: tuple[str, ...]
-    verified: bool
-    again: bool
-    held: HeldTargets | None = None
-
-    @property
-    def path(self) -> Path:
-        """Where the wheel is."""
-        return Path(self.output.path)
-
-    @property
-    def requirement(self) -> str:
-        """The requirement on exactly this wheel."""
-        return f"{self.project.distribution}=={self.version}"
-
-    def row(self, seconds: float) -> Row:
-        """Return the line of the summary."""
-        return Row(
-            project=self.project.name,
-            outcome="up to date" if self.again else "built",
-            wheel=self.path.name,
-            version=self.version,
-            targets=self.targets if self.verified else None,
-            size=self.output.size,
-            seconds=seconds,
-            sha256=self.output.sha256,
-            checked="verified" if self.verified else "NOT VERIFIED (--no-verify)",
-        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +52,7 @@ class ProjectStep:
         found: dict[str, str] = {}
         for name in self.project.build.after:
             if name in self.built:
-                found[f"wheel of {name}"] = self.built[name].output.sha256
+                found[f"wheel of {name}"] = self.built[name].content
             elif there := digest_of_installed(self.setting.ready, load_project(name).distribution):
                 found[f"wheel of {name}"] = there
         return found
@@ -120,20 +80,44 @@ class ProjectStep:
             self._install_needed()
             wheel = self._build(log_file, shown)
             result = self._check_and_collect(wheel, log_file, shown)
-        facts = {"version": result.version, "targets": list(result.targets), "verified": result.verified}
+        facts = {
+            "version": result.version,
+            "targets": list(result.targets),
+            "verified": result.verified,
+            "content": result.content,
+            "lock": self._lock_digest,
+        }
         stamp = Stamp(self.name, self.planned.inputs, (result.output,), facts)
         write_stamp(self.setting.workspace.steps, stamp)
         return result
 
+    @cached_property
+    def _lock(self) -> bytes | None:
+        """The lock that this wheel is built from: what goes into it."""
+        locked = self.setting.locked
+        return None if locked is None else part_of(locked.lock, self.project.name)
+
+    @property
+    def _lock_digest(self) -> str:
+        return "" if self._lock is None else hashlib.sha256(self._lock).hexdigest()
+
     def _again(self, stamp: Stamp) -> Built:
         """Take the wheel of an earlier run; it is copied when the output folder is another one now."""
-        output = stamp.outputs[0]
-        target = self.setting.request.output / Path(output.path).name
-        if target != Path(output.path):
+        output, facts = stamp.outputs[0], dict(stamp.facts)
+        source, digest = Path(output.path), output.sha256
+        target = self.setting.request.output / source.name
+        renewed = self._lock is not None and facts["lock"] != self._lock_digest
+        if target != source or renewed:
             self._refuse_foreign()
-            self._collect(Path(output.path))
-            output = Output.of(target, output.sha256)
-            write_stamp(self.setting.workspace.steps, Stamp(stamp.step, stamp.inputs, (output,), stamp.facts))
+            if self._lock is not None and renewed:
+                source, _ = put_inside(source, self.setting.workspace.fresh / self.name, self._lock)
+                digest, facts["lock"] = sha256_of(source), self._lock_digest
+                log.note(f"{self.name}: the lock of this run is put into {source.name}")
+            self._collect(source)
+            output = Output.of(target, digest)
+            write_stamp(self.setting.workspace.steps, Stamp(stamp.step, stamp.inputs, (output,), facts))
+            if renewed:
+                source.unlink()
         log.note(f"{self.name}: up to date")
         targets = stamp.facts["targets"]
         assert isinstance(targets, list)
@@ -141,6 +125,7 @@ class ProjectStep:
             project=self.project,
             version=str(stamp.facts["version"]),
             output=output,
+            content=str(facts["content"]),
             targets=tuple(map(str, targets)),
             verified=bool(stamp.facts["verified"]),
             again=True,
@@ -181,26 +166,38 @@ class ProjectStep:
 
     def _check_and_collect(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> Built:
         """Check a fresh wheel; put it into the output folder, or aside with its log."""
+        inside, fault = "", None
+        try:
+            inside = content(wheel.path) if self._lock is None else self._put_lock(wheel.path)
+        except DataError as damage:
+            fault = damage  # the checks say more of it
         report: AuditReport | None = None
         if self.setting.request.verify:
             shown.line(f"checking {wheel.path.name}")
-            report = self._verify(wheel, log_file, shown)
+            report = self._verify(wheel, inside, log_file, shown)
+        if fault is not None:
+            raise fault
         digest = report.sha256 if report else sha256_of(wheel.path)
         if report is None and self.project.build.installed_for_others:
-            self._install(self.project, wheel.path, digest)
+            self._install(self.project, wheel.path, inside)
         target = self._collect(wheel.path)
         wheel.path.unlink()
         return Built(
             project=self.project,
             version=wheel.version,
             output=Output.of(target, digest),
+            content=inside,
             targets=report.targets if report else (),
             verified=report is not None,
             again=False,
             held=report.held if report else None,
         )
 
-    def _verify(self, wheel: BuiltWheel, log_file: Path, shown: LiveStep) -> AuditReport:
+    def _put_lock(self, wheel: Path) -> str:
+        assert self._lock is not None
+        return put_inside(wheel, wheel.parent, self._lock)[1]
+
+    def _verify(self, wheel: BuiltWheel, inside: str, log_file: Path, shown: LiveStep) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
         setting, others = self.setting, self.project.build.installed_for_others
         pins = self.planned.request.triton_requirement
@@ -222,7 +219,7 @@ class ProjectStep:
         report = verify_wheel(wheel.path, expected, place=None if others else place)
         if report.passed and others:
             shown.line(f"installing {wheel.path.name}")
-            self._install(self.project, wheel.path, report.sha256)
+            self._install(self.project, wheel.path, inside)
             report = add_import(report, expected, place)
             if not report.passed:
                 forget_built(setting.ready, distribution=self.project.distribution, env=setting.env)
@@ -251,11 +248,11 @@ class ProjectStep:
         """Bring the wheels that this project is built against into the build environment."""
         for one in (self.built[name] for name in self.project.build.after if name in self.built):
             if one.project.build.installed_for_others:
-                self._install(one.project, one.path, one.output.sha256)
+                self._install(one.project, one.path, one.content)
 
-    def _install(self, project: Project, wheel: Path, sha256: str) -> None:
+    def _install(self, project: Project, wheel: Path, content: str) -> None:
         install_built(
-            self.setting.ready, wheel, sha256, distribution=project.distribution, env=self.setting.env
+            self.setting.ready, wheel, content, distribution=project.distribution, env=self.setting.env
         )
 
     def _refuse_foreign(self) -> None:

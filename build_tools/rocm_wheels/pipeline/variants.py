@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels import __version__, log
+from rocm_wheels.pipeline.built import Built
 from rocm_wheels.pipeline.inputs import Setting
-from rocm_wheels.pipeline.project import Built
 from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, why_run, write_stamp
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.variants.stamp import StampRequest, plan_stamps, write_stamps

@@ -16,11 +16,12 @@ from rocm_wheels.model.gfx import base_target, choose_targets, parse_targets
 from rocm_wheels.model.lines import line_of, newest_line
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import base_version, version_suffix
+from rocm_wheels.pipeline.built import Built
 from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.environment import find_rocm, install_rocm
 from rocm_wheels.pipeline.inputs import Setting
 from rocm_wheels.pipeline.locked import LockedBuild, under_lock
-from rocm_wheels.pipeline.project import Built, ProjectStep
+from rocm_wheels.pipeline.project import ProjectStep
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.pipeline.variants import check_targets, stamp_run
@@ -135,7 +136,7 @@ def prepare(
     for text in sdk_warnings(sdk):
         log.warn(text)
     chosen = choose_targets(request.targets, request.targets_variable, ready.sdk.targets)
-    source = str(locked.path) if locked is not None and locked.targets else chosen.source
+    source = str(locked.path) if locked is not None and locked.lock.targets else chosen.source
     _check_targets(chosen.targets, ready.sdk, source)
     if request.packaging == "variant":
         check_targets(chosen.targets)
