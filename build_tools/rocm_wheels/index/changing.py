@@ -2,7 +2,7 @@
 
 The order: wheels and METADATA, what is known of them, variants files, project pages, root pages and the
 pages for ``--find-links``; last what is no longer listed is removed. Before the first step a note of the
-change is left, so that the next command finishes, or takes back, what a killed one began.
+change is left, so that the next command finishes what a killed one began.
 One writer at a time holds the lock (``flock``: on this machine, and on network drives that pass it on;
 an object store has none, so there it must be one writer that uploads).
 """
@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.errors import UsageError
 from rocm_wheels.index.entries import Entry
 from rocm_wheels.index.staging import stage_project, stage_tops
-from rocm_wheels.index.switching import Rank, Switch
+from rocm_wheels.index.switching import Rank, Switch, carry_out
 from rocm_wheels.index.views import STATE, View, families, families_file, read_state, state_text
-from rocm_wheels.workspace import exclusive, write_whole
+from rocm_wheels.workspace import exclusive
 
 _PENDING = "pending.json"
 PATIENCE = 600.0  # seconds for another writer to end
@@ -86,16 +85,8 @@ class Change:
         every = sorted({*self._known, *(view.family for view in self._names)} - {""})
         for view, names in self._names.items():
             stage_tops(self._switch, view, sorted(names), [] if view.family else every)
-        if self._switch.is_empty:
-            return
-        self._switch.reach_disk()
-        come = self._switch.staged(Rank.WHEEL, Rank.METADATA)
-        paths = [path.relative_to(self.root).as_posix() for path in (*come, *self._switch.removed)]
-        note = {"projects": sorted(self._keys), "unless_listed": paths}
-        pending = self.root / STATE / _PENDING
-        write_whole(pending, json.dumps(note, indent=1) + "\n")
-        self._switch.commit()
-        pending.unlink()
+        if not self._switch.is_empty:
+            self._switch.commit(self.root / STATE / _PENDING, self.root)
 
     def _stage_families(self) -> None:
         """Stage the pages that follow: a wheel for everybody is on every family's pages."""
@@ -120,7 +111,9 @@ def changing(
     """Hold an index and give a change to fill; it is made at the end, unless something is raised."""
     require_index(root, create=create)
     with exclusive(root / STATE, what=what, patience=patience):
-        _finish_killed(root)
+        if (note := root / STATE / _PENDING).exists():
+            log.note(f"{root}: finishing a change that was cut short")
+            carry_out(note, root)
         with Switch.open(root / STATE / "parts") as switch:
             change = Change(root, switch)
             yield change
@@ -137,36 +130,3 @@ def require_index(root: Path, *, create: bool = False) -> None:
     if not (root / STATE).is_dir():
         tip = f"`rocm-wheels index build {root}` makes one of the wheels in it"
         raise UsageError(f"{root} is not an index", tip=tip)
-
-
-def _finish_killed(root: Path) -> None:
-    """Finish or take back the change that a killed writer left: what is known of the wheels decides."""
-    path = root / STATE / _PENDING
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-        keys = [(str(family), str(project)) for family, project in note["projects"]]
-        left = [root / str(name) for name in note["unless_listed"]]
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError) as cause:
-        tip = f"remove it and run `rocm-wheels index build {root}`"
-        raise DataError(f"{path} is damaged", tip=tip) from cause
-    log.note(f"{root}: finishing a change that was cut short")
-    with Switch.open(root / STATE / "parts") as switch:
-        change = Change(root, switch)
-        listed: set[str] = set()
-        for view, project in [(View(root, family), project) for family, project in keys]:
-            entries = change.read(view, project)
-            for entry in entries.values():
-                files = (view.file_of(project, entry), view.sidecar_of(project, entry))
-                listed |= {os.path.normpath(file) for file in files if file}
-            change.settle(view, project, entries)
-        for file in left:  # pages and variants files follow from what is known
-            if (
-                file.suffix in (".whl", ".metadata")
-                and os.path.normpath(file) not in listed
-                and file.exists()
-            ):
-                change.remove(file)
-        change.finish(everything=True)
-    path.unlink(missing_ok=True)

@@ -1,12 +1,14 @@
 """Exchanging files of an index: all are written beside before the first gets its name.
 
-A full disk is met while nothing is changed yet. Files that would be the same stay untouched.
+A full disk is met while nothing is changed yet. Files that would be the same stay untouched. An
+exchange that was cut short, at whatever point, can be carried on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import filecmp
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from pathlib import Path
 
+from rocm_wheels.errors import DataError
 from rocm_wheels.index.views import STATE
+from rocm_wheels.workspace import write_whole
 
 _WRITERS = 16  # they wait for the disk
 
@@ -82,34 +86,43 @@ class Switch:
         """Return where the content lies that a file will have."""
         return self._staged[path][1] if path in self._staged else path
 
-    def staged(self, *ranks: Rank) -> list[Path]:
-        """Return the files of some ranks that get new contents."""
-        return [path for path, (rank, _) in self._staged.items() if rank in ranks]
-
-    @property
-    def removed(self) -> list[Path]:
-        """The files that will be removed."""
-        return list(self._removed)
-
     @property
     def is_empty(self) -> bool:
         """Tell whether nothing changes."""
         return not self._staged and not self._removed
 
-    def reach_disk(self) -> None:
-        """Have every staged file on the disk."""
+    def commit(self, note: Path, root: Path) -> None:
+        """Give the files their names, by rank; then remove the others. ``note`` says so until it is done.
+
+        Everything is on the disk before the note is, so that what is cut short can be carried on.
+        """
         with ThreadPoolExecutor(_WRITERS) as pool:
             list(pool.map(_reach_disk, (part for _, part in self._staged.values())))
+        order = sorted(self._staged.items(), key=lambda item: item[1][0])
+        names = [[_within(root, part), _within(root, path)] for path, (_, part) in order]
+        plan = {"rename": names, "remove": [_within(root, path) for path in self._removed]}
+        write_whole(note, json.dumps(plan, indent=1) + "\n")
+        carry_out(note, root)
 
-    def commit(self) -> None:
-        """Give the files their names, by rank; then remove the others."""
-        for folder in {path.parent: None for path in self._staged}:
-            folder.mkdir(parents=True, exist_ok=True)
-        for path, (_, part) in sorted(self._staged.items(), key=lambda item: item[1][0]):
-            if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
-                os.chmod(part, mode | 0o444)
-            os.replace(part, path)
-        remove_all(self._removed)
+
+def carry_out(note: Path, root: Path) -> None:
+    """Do what is left of an exchange, then remove its note; DataError when that cannot be read."""
+    try:
+        plan = json.loads(note.read_text(encoding="utf-8"))
+        names = [(root / part, root / path) for part, path in plan["rename"]]
+        gone = [root / path for path in plan["remove"]]
+    except (ValueError, KeyError, TypeError) as cause:
+        tip = f"remove it and run `rocm-wheels index build {root}`"
+        raise DataError(f"{note} is damaged", tip=tip) from cause
+    for part, path in names:
+        if not part.exists():  # it has its name already
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
+            part.chmod(mode | 0o444)
+        os.replace(part, path)
+    remove_all(gone)
+    note.unlink()
 
 
 def remove_all(paths: Iterable[Path]) -> None:
@@ -123,6 +136,10 @@ def remove_all(paths: Iterable[Path]) -> None:
                 folder.rmdir()
             except OSError:
                 break
+
+
+def _within(root: Path, path: Path) -> str:
+    return Path(os.path.normpath(path)).relative_to(root).as_posix()
 
 
 def _reach_disk(path: Path) -> None:

@@ -10,7 +10,7 @@ from rocm_wheels.index.crawl import Crawl, Job, Result
 from rocm_wheels.index.faults import Finding
 from rocm_wheels.index.reach import Reach, base_url, local_path
 from rocm_wheels.index.stale import stale_pages
-from rocm_wheels.index.views import views
+from rocm_wheels.index.views import HTML, views
 from rocm_wheels.parallel import spread
 
 JOBS = 8
@@ -43,7 +43,8 @@ def verify_index(
     path = local_path(base)
     inside = views(path) if path else []
     known = _known_digests(path) if path else lambda _url: None
-    bases = [base, *(f"{base}{view.family}/" for view in inside if view.family)]
+    written = [view.family for view in inside if view.family and (view.folder / HTML).is_file()]
+    bases = [base, *(f"{base}{family}/" for family in written)]  # of others, the pages are stale
     projects = files = 0
     findings: list[Finding] = []
     for one in bases:

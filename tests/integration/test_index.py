@@ -1,0 +1,357 @@
+"""Real installers on real indexes; writers that are killed, that meet, that run out of disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_wheels import NOW, Properties, files, variant, wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.marking import yank_wheels
+from rocm_wheels.index.server import IndexServer, serving
+from rocm_wheels.index.verify import verify_index
+
+pytestmark = pytest.mark.slow
+UV = ["uv", "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+KEPT = ("PATH", "LANG", "SYSTEMROOT", "PYTHONPATH", "PYENV_ROOT", "PYENV_VERSION")
+
+
+def environment(home: Path) -> dict[str, str]:
+    env = {key: value for key, value in os.environ.items() if key in KEPT}
+    return {**env, "HOME": str(home), "PIP_CONFIG_FILE": os.devnull, "NO_COLOR": "1", "NO_PROXY": "127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def pip(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The pip that this Python brings, in an environment of its own."""
+    folder = tmp_path_factory.mktemp("pip")
+    venv.EnvBuilder(with_pip=True).create(folder)
+    program = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    return [str(program), "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
+
+
+@pytest.fixture(params=["pip", "uv"])
+def tool(request: pytest.FixtureRequest) -> list[str]:
+    """How each installer is called."""
+    found: list[str] = request.getfixturevalue("pip") if request.param == "pip" else UV
+    return found
+
+
+def install(
+    tool: list[str], where: list[str], home: Path, *what: str, code: int = 0
+) -> tuple[dict[str, str], str]:
+    """Install into an empty folder with pip or uv; return the versions there and what was said."""
+    target = home / f"site-{len(list(home.iterdir()))}"
+    words = [*tool, *where, "--target", str(target), *what]
+    done = subprocess.run(words, env=environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    found = [path.name.removesuffix(".dist-info").split("-") for path in target.glob("*.dist-info")]
+    return dict(found), done.stdout + done.stderr
+
+
+@pytest.fixture
+def server(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """An index of a torch that requires a triton, in versions for several Pythons, one of them yanked."""
+    fresh, root = tmp_path / "fresh", tmp_path / "index"
+    wheels = [
+        wheel(fresh, version="2.8.0+rocm7.1.0", requires=("triton==3.5.0",)),
+        wheel(fresh, version="2.9.0+rocm7.1.0", requires=("triton==3.5.0",)),
+        wheel(fresh, version="2.9.1+rocm7.1.0", requires=("triton==3.5.0",)),
+        wheel(fresh, version="2.10.0+rocm7.1.0", python=">=3.99"),
+        wheel(fresh, "triton", "3.5.0"),
+        wheel(fresh, "triton", "3.6.0"),
+    ]
+    add_wheels(root, wheels, now=NOW)
+    yank_wheels(root, ["torch==2.9.1+rocm7.1.0"], reason="crashes on gfx942")
+    with serving(root) as running:
+        yield running
+
+
+def test_installers_take_what_they_should(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
+    index = ["--index-url", server.url]
+    expected = {"torch": "2.9.0+rocm7.1.0", "triton": "3.5.0"}
+    assert install(tool, index, tmp_path, "torch")[0] == expected
+    asked = [request.path for request in server.asked]
+    assert not any(path.endswith("/triton-3.6.0-py3-none-any.whl") for path in asked)
+    assert all(request.status < 400 for request in server.asked)
+    versions, said = install(tool, index, tmp_path, "torch==2.9.1+rocm7.1.0")
+    assert versions["torch"] == "2.9.1+rocm7.1.0"
+    assert "crashes on gfx942" in said
+    links = ["--no-index", "--find-links", f"{server.url}links.html"]
+    assert install(tool, links, tmp_path, "torch<2.9.1")[0] == expected
+    if tool is not UV:  # uv 0.13.8 takes yanked files from such a page
+        assert install(tool, links, tmp_path, "torch")[0] == expected
+    folder = [
+        "--no-index",
+        "--find-links",
+        f"{server.folder}/torch",
+        "--find-links",
+        f"{server.folder}/triton",
+    ]
+    assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
+
+
+def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
+    compiling = ["uv", "pip", "compile", "-", "--no-cache", "--no-config", "--python-version", "3.12"]
+    words = compiling if tool is UV else [*tool, "--dry-run", "--ignore-installed", "torch"]
+    done = subprocess.run(
+        [*words, "--index-url", server.url],
+        input="torch\n",
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2.9.0+rocm7.1.0" in done.stdout
+    wheels = [request for request in server.asked if request.path.endswith(".whl")]
+    sidecars = [request for request in server.asked if request.path.endswith(".metadata")]
+    if tool is UV:
+        assert wheels == []
+    else:  # pip of 2023 fetches what it has chosen, after it has chosen
+        assert not any(request.path.endswith((".metadata", "/")) for request in server.asked[-len(wheels) :])
+        assert len(wheels) == 2
+    assert {request.path.split("/")[1] for request in sidecars} == {"torch", "triton"}
+
+
+def test_a_replaced_file_is_refused_by_its_hash(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
+    path = server.folder / "triton/triton-3.6.0-py3-none-any.whl"
+    path.write_bytes(wheel(tmp_path / "other", "triton", "3.6.0", text="other").read_bytes())
+    _, said = install(tool, ["--index-url", server.url], tmp_path, "triton", code=1)
+    assert "hash" in said.lower()
+
+
+def test_uv_takes_the_variant_that_the_index_names(tmp_path: Path) -> None:
+    """uv's preview reads the variants file by the link of the page, and checks its hash."""
+    root = tmp_path / "index"
+    labels: dict[str, Properties] = {"null": {}, "rocm7.1": {"rocm": {"version": ["7.1"]}}}
+    labels["rocm7.2"] = {"rocm": {"version": ["7.2"]}}
+    add_wheels(root, [variant(tmp_path, label, said) for label, said in labels.items()], now=NOW)
+    preview = ["--preview-features", "wheel-variants"]
+    with serving(root) as server:
+        install(UV, [*preview, "--index-url", server.url], tmp_path, "torch")
+        wheels = [request.path for request in server.asked if request.path.endswith(".whl")]
+        assert set(wheels) == {"/torch/torch-2.9.1-py3-none-any-rocm7.2.whl"}
+        assert any(request.path.endswith("-variants.json") for request in server.asked)
+    install(UV, [*preview, "--no-index", "--find-links", str(root / "torch")], tmp_path, "torch")
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    left = int(sys.argv.pop(1))
+    def deadly(real):
+        def call(*words, **named):
+            global left
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+            return real(*words, **named)
+        return call
+    os.replace, os.unlink, os.rmdir = map(deadly, (os.replace, os.unlink, os.rmdir))
+    os.mkdir = deadly(os.mkdir)
+    from rocm_wheels.cli.boundary import run_command
+    from rocm_wheels.cli.main import cli
+    sys.exit(run_command(cli, sys.argv[1:]))
+"""
+
+
+def start(script: str, *words: object) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", textwrap.dedent(script), *map(str, words)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def contents(root: Path) -> Mapping[str, bytes]:
+    """What readers see: without what is known, which has times of files."""
+    return {path: content for path, content in files(root).items() if ".index/" not in path}
+
+
+CHANGES = {
+    "add": (["add", "{root}", "{new}", "{more}"], "torch==2.9.0"),
+    "family": (["add", "{root}", "{new}", "--family", "gfx1100"], "torch==2.9.0"),
+    "remove": (["remove", "{root}", "torch==2.9.0", "triton==3.5.0"], ""),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    fresh = tmp_path / "fresh"
+    base = [wheel(fresh, version="2.9.0"), wheel(fresh, "triton", "3.5.0")]
+    new, more = wheel(fresh, version="2.10.0"), wheel(fresh, "apex", "1.0")
+    other = wheel(fresh, "vision", "1.0")
+    words = CHANGES[change][0]
+
+    def made(name: str) -> tuple[Path, list[str]]:
+        root = tmp_path / name
+        assert run_command(cli, ["index", "add", str(root), *map(str, base)]) == 0
+        return root, ["index", *(word.format(root=root, new=new, more=more) for word in words)]
+
+    whole, argv = made("whole")
+    before = contents(whole)
+    assert run_command(cli, argv) == 0
+    after = contents(whole)
+    assert run_command(cli, ["index", "add", str(whole), str(other)]) == 0
+    finished = contents(whole)
+    untouched, _ = made("untouched")
+    assert run_command(cli, ["index", "add", str(untouched), str(other)]) == 0
+    taken_back = contents(untouched)
+    assert before != after
+    outcomes = set()
+    for point in range(0, 200, 3):
+        root, argv = made(f"killed-{point}")
+        child = start(KILLED, point, *argv)
+        told, _ = child.communicate()
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL, told
+        faults = {finding.fault for finding in verify_index(str(root)).findings}
+        assert faults <= {"stale-page", "not-listed", "forms-differ"}, (point, faults)  # nothing is broken
+        assert run_command(cli, ["index", "add", str(root), str(other)]) == 0
+        now = contents(root)
+        assert now in (finished, taken_back), (point, sorted(now.keys() ^ finished.keys()))
+        outcomes.add("finished" if now == finished else "taken back")
+        assert verify_index(str(root)).findings == ()
+    assert outcomes == {"finished", "taken back"}
+
+
+def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    wheels = [wheel(tmp_path / f"w{n}", version=f"2.{n}.0") for n in range(6)]
+    script = """
+        import sys
+        from rocm_wheels.cli.boundary import run_command
+        from rocm_wheels.cli.main import cli
+        sys.exit(run_command(cli, sys.argv[1:]))
+    """
+    running = [start(script, "index", "add", root, path) for path in wheels]
+    for child in running:
+        told, _ = child.communicate()
+        assert child.returncode == 0, told
+    page = json.loads((root / "torch/index.json").read_text())
+    assert [file["filename"] for file in page["files"]] == [path.name for path in wheels]
+    assert verify_index(str(root), full=True).findings == ()
+
+
+def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
+    """A crawl that runs beside a writer meets no broken link, whatever it reads first."""
+    root = tmp_path / "index"
+    add_wheels(root, [wheel(tmp_path, version="1.0")], now=NOW)
+    versions = [wheel(tmp_path, version=f"2.{n}.0") for n in range(8)]
+    script = """
+        import sys
+        from rocm_wheels.cli.boundary import run_command
+        from rocm_wheels.cli.main import cli
+        root, *wheels = sys.argv[1:]
+        for wheel in wheels:
+            assert run_command(cli, ["index", "add", root, wheel]) == 0
+    """
+    with serving(root) as server:
+        writer = start(script, root, *versions)
+        looked = 0
+        while writer.poll() is None:
+            faults = {finding.fault for finding in verify_index(server.url).findings}
+            assert faults <= {"forms-differ"}  # two pages that were read one after another
+            looked += 1
+        told, _ = writer.communicate()
+    assert writer.returncode == 0, told
+    assert looked > 0
+
+
+def serve(*words: str) -> int:
+    return run_command(cli, ["index", *words])
+
+
+WRONG = [
+    ("no folder", ["remove", "{box}/none", "torch==1"], 2, "none is not there"),
+    ("no index", ["yank", "{box}/fresh", "torch==1"], 2, "is not an index"),
+    ("folder a file", ["add", "{box}/note", "{wheel}"], 2, "note is not a folder"),
+    ("build of nothing", ["build", "{box}/none"], 2, "none is not there"),
+    ("missing wheel", ["add", "{box}/index", "{box}/no-1-py3-none-any.whl"], 2, "does not exist"),
+    ("no wheel", ["add", "{box}/index", "{box}/note"], 2, "note is not the name of a wheel"),
+    ("no wheels", ["add", "{box}/index"], 2, "Missing argument"),
+    (
+        "family is a project",
+        ["add", "{box}/index", "{wheel}", "--family", "torch"],
+        2,
+        "has a project of that name",
+    ),
+    ("family leads out", ["add", "{box}/index", "{wheel}", "--family", "../x"], 2, "is no name for a folder"),
+    ("family without folder", ["build", "{box}/index", "--family", "gfx1"], 2, "there is no folder"),
+    (
+        "unknown family",
+        ["remove", "{box}/index", "torch==2", "--family", "gfx1"],
+        2,
+        "the index has no families",
+    ),
+    (
+        "link and url",
+        ["add", "{box}/index", "{wheel}", "--link", "--files-url", "x"],
+        2,
+        "exclude each other",
+    ),
+    (
+        "url with a query",
+        ["add", "{box}/index", "{wheel}", "--files-url", "x?y"],
+        2,
+        "not the URL of a folder",
+    ),
+    (
+        "list of digests",
+        ["add", "{box}/index", "{wheel}", "--digests", "{box}/note"],
+        2,
+        "not a line of sha256sum",
+    ),
+    (
+        "reason for unyank",
+        ["yank", "{box}/index", "torch==2", "--unyank", "--reason", "x"],
+        2,
+        "takes no --reason",
+    ),
+    ("serve no index", ["serve", "{box}/fresh"], 2, "is not an index"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_wrong_input(
+    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = wheel(tmp_path / "fresh")
+    (tmp_path / "note").write_text("a note\n")
+    add_wheels(tmp_path / "index", [path], now=NOW)
+    before = files(tmp_path)
+    given = [word.format(box=tmp_path, wheel=path) for word in words]
+    assert run_command(cli, ["index", *given]) == code
+    told = capsys.readouterr()
+    assert said in told.out + told.err
+    assert files(tmp_path) == before
+
+
+def test_dates_are_refused_and_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = wheel(tmp_path)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    assert serve("add", str(tmp_path / "index"), str(path)) == 2
+    assert "SOURCE_DATE_EPOCH='yesterday' is not a time" in capsys.readouterr().err
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert serve("add", str(tmp_path / "index"), str(path), "--link") == 0
+    page = json.loads((tmp_path / "index/torch/index.json").read_text())
+    assert page["files"][0]["upload-time"] == "2023-11-14T22:13:20Z"
+    assert path.samefile(tmp_path / "index/torch" / path.name)
