@@ -35,6 +35,7 @@ class Member:
         return {
             "name": self.name,
             "flags": self.flags,
+            "needed": 20,
             "method": self.method,
             "crc": zlib.crc32(self.content),
             "compressed": len(data),
@@ -75,8 +76,8 @@ class Archive:
                          v["compressed"], v["size"], len(v["name"]), len(v["extra"]))  # fmt: skip
             made += v["name"] + v["extra"] + right["data"] + member.behind
             v = {"offset": offset, **right, **member.central}
-            directory += pack("<4sBBHHHHHLLLHHHHHLL", b"PK\1\2", 20, 3, 20, v["flags"], v["method"], 0, 33,
-                              v["crc"], v["compressed"], v["size"], len(v["name"]), len(v["extra"]),
+            directory += pack("<4sBBHHHHHLLLHHHHHLL", b"PK\1\2", 20, 3, v["needed"], v["flags"], v["method"],
+                              0, 33, v["crc"], v["compressed"], v["size"], len(v["name"]), len(v["extra"]),
                               len(v["comment"]), v["disk"], 0, v["external"], v["offset"])  # fmt: skip
             directory += v["name"] + v["extra"] + v["comment"]
         made += self.between

@@ -152,6 +152,7 @@ TABLE: list[tuple[str, Change, str]] = [
     ("encrypted", second(flags=1), "encrypted"),
     ("encrypted", second(flags=0x41), "encrypted"),
     ("method", second(method=99), "compression method 99"),
+    ("version", central(needed=255), "asks for a reader of version 25.5"),
     ("flags", second(flags=0x20), "patched data or a masked header"),
     ("flags", second(flags=0x2000), "patched data or a masked header"),
     ("file-type", second(mode=stat.S_IFCHR | 0o666), "neither file, folder nor link"),

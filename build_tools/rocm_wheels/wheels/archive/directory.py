@@ -15,6 +15,7 @@ from rocm_wheels.wheels.archive.faults import Fault
 from rocm_wheels.wheels.archive.records import CENTRAL, LOCAL, MOST32, Entry
 
 _DEFLATE_LIMIT = 1032  # no deflate stream is shorter than its content by more than this factor
+_LATEST = 63  # version 6.3 of the format
 _FILE = 0o100000
 _FILE_TYPES = {0, _FILE, 0o040000, 0o120000}  # none, file, folder, symbolic link
 _UNUSUAL = records.ENCRYPTED | records.STRONG | records.PATCHED | records.MASKED
@@ -132,6 +133,8 @@ def checked_extra(extra: bytes, name: str) -> dict[int, bytes]:
 def _unsupported(entry: Entry) -> Fault | None:
     """Return why an entry cannot be what a wheel holds."""
     name, kind = entry.name, entry.mode & 0o170000
+    if entry.needed > _LATEST:
+        return Fault("version", name, f"asks for a reader of version {entry.needed / 10:.1f}")
     usual = kind == _FILE and entry.method == records.DEFLATED and not entry.flags & _UNUSUAL
     if usual and entry.size <= _DEFLATE_LIMIT * (entry.compressed + 64) and not entry.is_folder:
         return None

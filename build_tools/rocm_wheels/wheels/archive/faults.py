@@ -40,6 +40,7 @@ FAULTS = {
     # entries
     "encrypted": "an encrypted member",
     "method": "a compression method other than stored and deflated",
+    "version": "a member that asks for a reader of a version that does not exist",
     "flags": "patched data or a masked header",
     "file-type": "a device, pipe or socket",
     "folder-content": "a folder with content",
