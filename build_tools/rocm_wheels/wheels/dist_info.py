@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -17,6 +17,18 @@ from rocm_wheels.wheels.record import RecordEntry, parse_record
 
 T = TypeVar("T")
 _FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info")
+
+
+class NamedVersion(Protocol):
+    """The part of METADATA that a file name repeats."""
+
+    @property
+    def name(self) -> str:
+        """The project, as it is spelled there."""
+
+    @property
+    def version(self) -> Version:
+        """The version."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ def dist_info_folders(members: Iterable[str]) -> list[str]:
     return sorted(top for top in tops if top.endswith(".dist-info"))
 
 
-def compare_names(wheel: WheelName, folder: str, metadata: WheelMetadata) -> list[str]:
+def compare_names(wheel: WheelName, folder: str, metadata: NamedVersion) -> list[str]:
     """Return what file name, ``.dist-info`` folder and METADATA disagree about."""
     faults = []
     if canonicalize_name(metadata.name) != wheel.name:

@@ -11,7 +11,6 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -133,6 +132,8 @@ class WheelArchive:
         only as far as it is wanted. Large members are read in threads (inflating and hashing
         release the interpreter), so the chosen function runs in one; what it raises is raised here.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
         large = sorted(
             (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
             key=lambda i: -self.members[i].compressed,

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from email.errors import MessageError
-from email.parser import BytesParser
-from email.policy import compat32
 from math import prod
+from typing import TYPE_CHECKING
 
-from packaging.metadata import parse_email
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, parse_tag
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
+
+if TYPE_CHECKING:  # imported by who parses: that takes longer than most of what else is done with a wheel
+    from packaging.specifiers import SpecifierSet
 
 _MOST_TAGS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -51,6 +49,12 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
     Markers that ``packaging`` does not know (those of wheel variants) are an error too:
     no installer of today reads such a wheel.
     """
+    from email.errors import MessageError
+
+    from packaging.metadata import parse_email
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         raw, unread = parse_email(content)
     except (ValueError, LookupError, MessageError) as cause:
@@ -73,6 +77,9 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
 
 def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     """Read WHEEL; DataError when its version is not 1.x or it has no tags."""
+    from email.parser import BytesParser
+    from email.policy import compat32
+
     message = BytesParser(policy=compat32).parsebytes(content)
     version = str(message.get("Wheel-Version", "")).strip()
     if not re.fullmatch(r"1\.[0-9]+", version):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +56,7 @@ class Hidden:
 
     def _named(self) -> Path:
         """Give a file without a name a hidden one."""
-        name = self._target.with_name(f".{self._target.name}.{secrets.token_hex(4)}.part")
+        name = self._target.with_name(f".{self._target.name}.{os.urandom(4).hex()}.part")
         folder = os.open(name.parent, os.O_RDONLY)
         try:  # only with a folder that is open does Python follow the link to the file itself
             os.link(f"/proc/self/fd/{self.number}", name.name, dst_dir_fd=folder, follow_symlinks=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 
 _MOST_AT_ONCE = 64 << 20  # so that a copy that is no longer wanted ends soon
@@ -121,8 +121,9 @@ class Sink:
         self._target = target
         self._begin = self._end = 0
         self._bytes = bytearray()
-        self._pool = ThreadPoolExecutor(1)
-        self._ahead: Future[int] | None = None
+        self._ahead: Thread | None = None
+        self._copied = 0  # bytes of the source that the target already begins with
+        self._failure: OSError | None = None
 
     def __enter__(self) -> Sink:
         """Begin."""
@@ -133,18 +134,27 @@ class Sink:
     ) -> None:
         """End what is still copied ahead."""
         self._copier.stopped = True
-        self._pool.shutdown()
+        self._end_ahead()
 
     def copy_ahead(self, end: int) -> None:
         """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
         if not hasattr(os, "pread"):
             return  # what reads the source meanwhile moves the place where we read
 
-        def copy() -> int:
-            self._copier.copy(0, end)
-            return end
+        def copy() -> None:
+            try:
+                self._copier.copy(0, end)
+            except OSError as failure:
+                self._failure = failure
 
-        self._ahead = self._pool.submit(copy)
+        self._copied = end
+        self._ahead = Thread(target=copy)
+        self._ahead.start()
+
+    def _end_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
 
     def copy(self, begin: int, end: int) -> None:
         """Take over a range of the source."""
@@ -166,9 +176,11 @@ class Sink:
     def finish(self) -> None:
         """Hand on what is waiting; OSError with the name of the target."""
         if self._ahead is not None:
-            ahead, self._ahead = self._ahead.result(), None
-            if self._begin == 0 and ahead <= self._end:
-                self._begin = ahead
+            self._end_ahead()
+            if self._failure:
+                raise self._failure
+            if self._begin == 0 and self._copied <= self._end:
+                self._begin = self._copied
             else:  # it does not begin with that
                 os.lseek(self._target, 0, os.SEEK_SET)
                 os.ftruncate(self._target, 0)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -94,7 +94,7 @@ def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, byte
         f"{folder}/METADATA": _metadata(texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version),
         f"{folder}/WHEEL": _wheel(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
     }
-    _check(plan, folder, changed)
+    _check(plan, folder, texts, changed)
     put = {f"{folder}/{_safe(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_safe(name)}" for name in edit.drop}
     if absent := sorted(dropped - sizes.keys()):
@@ -208,6 +208,8 @@ def _wheel(content: bytes, name: str, old: NameFields, new: NameFields) -> bytes
 
 
 def _requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     for text in new:
         if text in old:
             continue
@@ -247,10 +249,23 @@ def _entry(path: str, content: bytes) -> RecordEntry:
     return RecordEntry(path, encode_digest(hashlib.sha256(content).digest()), len(content))
 
 
-def _check(plan: Plan, folder: str, texts: Mapping[str, bytes]) -> None:
+class _Said(NamedTuple):
+    name: str
+    version: Version
+
+
+def _check(plan: Plan, folder: str, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
     """Raise DataError when what we write would not be a wheel that says one thing."""
-    name = parse_wheel_name(plan.file_name)
-    metadata = parse_metadata(texts[f"{folder}/METADATA"], name=f"{folder}/METADATA")
-    parse_wheel_file(texts[f"{folder}/WHEEL"], name=f"{folder}/WHEEL")
-    if faults := compare_names(name, plan.renamed(folder), metadata):
+    metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
+    if new[metadata] != old[metadata]:
+        parse_metadata(new[metadata], name=metadata)
+    if new[wheel] != old[wheel]:
+        parse_wheel_file(new[wheel], name=wheel)
+    fields, _ = read_fields(new[metadata], metadata)
+    try:
+        [name], [version] = values_of(fields, "Name"), values_of(fields, "Version")
+        said = _Said(name, Version(version))
+    except ValueError as cause:  # an invalid version is one too
+        raise DataError(f"{metadata} does not have one Name and one valid Version") from cause
+    if faults := compare_names(parse_wheel_name(plan.file_name), plan.renamed(folder), said):
         raise DataError("; ".join(faults))
