@@ -107,7 +107,7 @@ def a_wheel(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+@pytest.mark.parametrize("installer", ["uv", pytest.param("pip", marks=pytest.mark.network)])
 def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> None:
     edit = Edit(
         version="1.1+rocm7.2",
