@@ -77,7 +77,7 @@ def _back(fields: str) -> str | None:
     return parse_wheel_name(f"x-1-{fields}").label
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=4096)
 def name_parts(file_name: str) -> tuple[NormalizedName, Version, str | None]:
     """Return normalized project, version and label of a wheel's file name; DataError when it is none.
 

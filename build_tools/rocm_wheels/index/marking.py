@@ -13,7 +13,6 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing
 from rocm_wheels.index.entries import Entry, name_parts
 from rocm_wheels.index.views import View, families
-from rocm_wheels.records import did_you_mean
 
 _EXAMPLE = "name a wheel's file, or a release: torch==2.9.1+rocm7.1.0"
 
@@ -69,6 +68,8 @@ def _named(change: Change, root: Path, what: Sequence[str], family: str) -> dict
         entries = change.read(view, project)
         names = [name for name, entry in entries.items() if _is_meant(entry, word, version)]
         if not names:
+            from rocm_wheels.records import did_you_mean
+
             near = did_you_mean(word, list(entries)) if entries else ""
             where = f"{root / family}" if family else f"{root}"
             raise UsageError(f"{where} has no {word}{near}", tip=_EXAMPLE)

@@ -25,6 +25,7 @@ _HEAD = (
     f'<meta name="pypi:repository-version" content="{API}">\n<title>%s</title>\n</head>\n<body>\n'
 )
 TAIL = b"</body>\n</html>\n"
+_BODY = b"<body>\n"
 LINK = b'<a href="'
 
 
@@ -132,9 +133,7 @@ def root_json(projects: Iterable[str]) -> bytes:
 
 def as_links(project: str, page: bytes) -> bytes:
     """Return the links of a project page as they are written on a page one folder above."""
-    lines = b"".join(
-        line for line in page[page.find(b"<body>\n") + 7 :].splitlines(keepends=True) if line.startswith(LINK)
-    )
+    lines = page[page.find(_BODY) + len(_BODY) : page.rfind(TAIL)]  # a page of ours: links and nothing else
     if b'href="http' in lines or b'href="/' in lines or b'href="../' in lines:
         return b"".join(_further(project, line) for line in lines.splitlines(keepends=True))
     return lines.replace(LINK, LINK + project.encode() + b"/")

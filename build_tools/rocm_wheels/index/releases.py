@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.index.entries import Entry
 from rocm_wheels.index.pages import VariantsFile
-from rocm_wheels.variants.metadata import VariantMetadata, merge, parse
+
+if TYPE_CHECKING:  # read by those who have variants: it takes as long as the rest of a small change
+    from rocm_wheels.variants.metadata import VariantMetadata
 
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> VariantMetadata:
+    from rocm_wheels.variants.metadata import parse
+
     return parse(text.encode(), name="variant.json")
 
 
 def joined(wheels: Mapping[str, str]) -> VariantMetadata:
     """Join the ``variant.json`` of the wheels of a release, by file name; DataError names two of them."""
+    from rocm_wheels.variants.metadata import merge
+
     return merge([(name, _parsed(text)) for name, text in wheels.items()])
 
 

@@ -14,7 +14,6 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
-from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
 from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.metadata import parse_metadata
@@ -105,6 +104,8 @@ def read_texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[by
         raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
     if label is None:
         return content, None
+    from rocm_wheels.variants.metadata import FILE_NAME, parse_in_wheel
+
     where = f"{folders[0]}/{FILE_NAME}"
     if where not in files:
         raise DataError(f"{path}: {where} is missing, the file name has the label {label}")
