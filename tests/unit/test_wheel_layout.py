@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import stat
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -331,6 +332,18 @@ def test_a_link_that_stays_inside_is_no_fault(tmp_path: Path) -> None:
     archive = base()
     second(mode=0o120777, content=b"../demo/sub/c.py", method=0)(archive)
     assert faults(archive, tmp_path) == []
+
+
+def test_a_name_of_thousands_of_parts_costs_no_more_than_its_bytes() -> None:
+    archive = base()
+    set_name(b"a/" * 32_000 + b"x")(archive)
+    archive.members.append(Member(b"a/a/a", b""))
+    tracemalloc.start()
+    found = read(archive.bytes()).faults
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(fault.kind, fault.member) for fault in found] == [("file-and-folder", "a/a/a")]
+    assert peak < 8 << 20
 
 
 def test_a_fault_of_names_does_not_keep_a_scan_from_the_rest(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from rocm_wheels.wheels.archive.faults import Fault
@@ -55,9 +56,11 @@ def colliding(entries: Sequence[Entry], *, folding: bool) -> Iterator[Fault]:
         key = _unpacked(name, folding)
         if keys.setdefault(key, name) != name:
             yield Fault("name-collides", name, f"unpacked, this is the same file as {keys[key]}")
-    folders = {folder for key in keys for folder in _folders(key)}
+    ordered = sorted(keys)  # the folders of all names would be gigabytes where names have thousands of parts
     for key, name in keys.items():
-        if key in folders and not name.endswith("/"):
+        inside = key + "/"
+        at = bisect_left(ordered, inside)
+        if at < len(ordered) and ordered[at].startswith(inside) and not name.endswith("/"):
             yield Fault("file-and-folder", name, "a file that is a folder to other members")
 
 
@@ -70,9 +73,3 @@ def _unpacked(name: str, folding: bool) -> str:
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
-def _folders(name: str) -> Iterator[str]:
-    while (cut := name.rfind("/")) > 0:
-        name = name[:cut]
-        yield name
