@@ -385,3 +385,31 @@ def test_what_has_no_fault_is_read_by_zipfile_alike(changes: list[tuple[int, byt
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         other = [(i.filename, i.file_size, i.CRC, i.header_offset) for i in archive.infolist()]
     assert [(e.name, e.size, e.crc, e.header) for e in layout.entries] == other
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("METADATA", b"Name: demo\n\n" + b"\n" * (4 << 20), "4194316 bytes are too many"),
+        ("WHEEL", b"Tag: py3-none-any\n" * 60_000, "1080000 bytes are too many"),
+        ("RECORD", b"a,,\n" * 20_000, "has 20000 lines and 80000 bytes, for a wheel of 6 files"),
+        ("RECORD", b"," * (2 << 20), "has 0 lines and 2097152 bytes"),
+    ],
+)
+def test_texts_that_would_fill_the_memory_are_not_read(
+    tmp_path: Path, file: str, content: bytes, said: str
+) -> None:
+    """Content of 60 MB fits into an archive of 60 KB, and takes a hundred times that when it is parsed."""
+    archive = base()
+    texts = {
+        "METADATA": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
+        "WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": b"",
+    }
+    for name, text in {**texts, file: content}.items():
+        archive.members.append(Member(b"demo-1.0.dist-info/" + name.encode(), text))
+    path = archive.write(tmp_path)
+    assert said in "\n".join(scan_wheel(path).faults)
+    with pytest.raises(DataError) as caught:
+        rewrite_wheel(path, tmp_path / "out", Edit(label="x", local="y"))
+    assert said in explain(caught.value)

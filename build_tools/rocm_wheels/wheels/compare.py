@@ -89,7 +89,7 @@ def _read(path: Path) -> _Side:
             for name in ("METADATA", "RECORD")
             if f"{folder}/{name}" in entries
         }
-        record = parse_record(texts.get("RECORD", b""), name=f"{path}: RECORD")
+        record = parse_record(texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries))
     listed = {_plain(entry.path, stem): (entry.digest, entry.size) for entry in record}
     return _Side({_plain(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed)
 

@@ -49,8 +49,9 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
     ``members`` are all names in the archive, ``texts`` the contents of those three.
     """
     faults: list[str] = []
+    names = list(members)
     name = _attempt(lambda: parse_wheel_name(file_name), faults)
-    folders = dist_info_folders(members)
+    folders = dist_info_folders(names)
     if len(folders) != 1:
         said = (
             f"{len(folders)} .dist-info folders ({', '.join(folders)})" if folders else "no .dist-info folder"
@@ -67,7 +68,7 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
 
     metadata = read("METADATA", lambda content, place: parse_metadata(content, name=place))
     wheel = read("WHEEL", lambda content, place: parse_wheel_file(content, name=place))
-    record = read("RECORD", lambda content, place: parse_record(content, name=place))
+    record = read("RECORD", lambda content, place: parse_record(content, name=place, files=len(names)))
     if name and metadata:
         faults += compare_names(name, folder, metadata)
     if name and wheel:

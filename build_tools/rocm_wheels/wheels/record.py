@@ -17,6 +17,8 @@ from rocm_wheels.errors import DataError
 
 SIGNATURES = (".jws", ".p7s")
 _MOST_SHOWN = 3
+_MORE_LINES = 1000
+_MOST_A_FILE, _MORE_BYTES = 4096, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,23 @@ def encode_digest(sha256: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
-def parse_record(content: bytes, *, name: str) -> list[RecordEntry]:
-    """Read RECORD; DataError with line number when it is not UTF-8, CSV or of three fields."""
+def require_as_large_as(files: int, content: bytes, *, name: str) -> None:
+    """Raise DataError for a RECORD that cannot be one of so many files: its lines would fill the memory.
+
+    The bounds are wide: lines may be ended by CR and LF, and be there twice (which is told by name).
+    """
+    lines = content.count(b"\n") + content.count(b"\r")
+    if lines > 4 * files + _MORE_LINES or len(content) > _MOST_A_FILE * files + _MORE_BYTES:
+        raise DataError(f"{name} has {lines} lines and {len(content)} bytes, for a wheel of {files} files")
+
+
+def parse_record(content: bytes, *, name: str, files: int | None = None) -> list[RecordEntry]:
+    """Read RECORD; DataError with line number when it is not UTF-8, CSV or of three fields.
+
+    With ``files``, how many the wheel has, also when it is too large for that.
+    """
+    if files is not None:
+        require_as_large_as(files, content, name=name)
     try:
         rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         entries = []

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, explain
+from rocm_wheels.wheels.archive.contents import largest_text
 from rocm_wheels.wheels.device_code.loading import read_loading
 from rocm_wheels.wheels.device_code.objects import CodeObject, may_hold_code, named_archives, read_bytes
 from rocm_wheels.wheels.dist_info import read_dist_info
@@ -21,7 +22,6 @@ from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
 from rocm_wheels.wheels.names import WheelName
 from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest
 
-_LARGEST_TEXT = 64 << 20
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
 
 
@@ -83,7 +83,7 @@ def scan_wheel(path: Path, *, keep: tuple[str, ...] = (), device_code: bool = Tr
 
     def choose(name: str, head: bytes) -> Callable[[memoryview], _Read] | None:
         if _is_dist_info(name) or any(fnmatchcase(name, pattern) for pattern in keep):
-            return lambda data: _read_text(data, f"{path}: {name}")
+            return lambda data: _read_text(data, name, path)
         if device_code and may_hold_code(name, head):
             return lambda data: _read_code(data, f"{path}: {name}")
         return None
@@ -130,9 +130,9 @@ def _is_dist_info(name: str) -> bool:
     return folder.endswith(".dist-info") and file in _DIST_INFO_FILES
 
 
-def _read_text(data: memoryview, name: str) -> _Read:
-    if len(data) > _LARGEST_TEXT:
-        return _Read(fault=f"{name}: {len(data)} bytes are too many for a text file")
+def _read_text(data: memoryview, name: str, wheel: Path) -> _Read:
+    if len(data) > largest_text(name):
+        return _Read(fault=f"{wheel}: {name}: {len(data)} bytes are too many for such a file")
     return _Read(text=bytes(data))
 
 

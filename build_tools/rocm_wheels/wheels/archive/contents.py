@@ -13,8 +13,8 @@ from rocm_wheels.wheels.archive.records import DEFLATED, Entry
 
 _PIECE = 1 << 18
 _INPUT = 1 << 16
-LARGEST_TEXT = 64 << 20
-"""What a text file of a wheel may have: METADATA with a long description is some 100 KB."""
+_LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
+_PARSED_WHOLE = {"METADATA": 4 << 20, "WHEEL": 1 << 20, "variant.json": 4 << 20}  # usual: below 100 KB
 
 
 class ContentError(Exception):
@@ -68,10 +68,16 @@ def _inflated(data: Iterator[bytes], entry: Entry) -> Iterator[bytes]:
         raise ContentError("deflate-rest", entry, f"{behind} bytes behind the end of its deflate stream")
 
 
+def largest_text(name: str) -> int:
+    """Return how many bytes a text file of a wheel may have: reading some costs far more than these."""
+    folder, _, file = name.partition("/")
+    return _PARSED_WHOLE.get(file, _LARGEST_TEXT) if folder.endswith(".dist-info") else _LARGEST_TEXT
+
+
 def read_text(read: ReadAt, entry: Entry, path: Path) -> bytes:
     """Return the content of a small member; DataError with its name when it is damaged or large."""
-    if entry.size > LARGEST_TEXT:
-        raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for a text file")
+    if entry.size > largest_text(entry.name):
+        raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
     try:
         return b"".join(pieces(read, entry))
     except ContentError as fault:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.wheels.record import SIGNATURES, RecordEntry, encode_digest
+from rocm_wheels.wheels.record import SIGNATURES, RecordEntry, encode_digest, require_as_large_as
 
 _HEX = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _PADDED = re.compile(r"sha256=([A-Za-z0-9_-]{43})=")
@@ -35,6 +35,7 @@ def edit_record(
     its size and a sha256 digest: a digest that is taken over must be one.
     """
     exempt = {record, *(record + suffix for suffix in SIGNATURES)}
+    require_as_large_as(len(sizes), content, name=record)
     faults: list[str] = []
     seen: set[str] = set()
     entries: list[RecordEntry] = []
