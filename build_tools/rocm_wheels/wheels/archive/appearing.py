@@ -23,11 +23,12 @@ class Hidden:
         self._target = target
         self._name: Path | None = None
         self._open = True
-        try:
-            self.number = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
-        except (OSError, AttributeError):  # neither every system nor every file system has it
-            self.number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-            self._name = Path(name)
+        if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir():
+            with contextlib.suppress(OSError):  # not every file system has it
+                self.number = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
+                return
+        self.number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        self._name = Path(name)
 
     def appear(self, *, replace: bool) -> None:
         """Give the file its name when it is safe on disk, unless one of the same bytes has it.

@@ -15,7 +15,7 @@ from rocm_wheels.wheels.archive.records import END, END64, LOCATOR, MOST16, MOST
 
 ReadAt = Callable[[int, int], bytes]
 _LONGEST_COMMENT = 0xFFFF
-_LARGEST_DIRECTORY = 256 << 20  # a million members; one that claims more is no wheel
+_LARGEST_DIRECTORY = 64 << 20  # half a million members; one that claims more is no wheel
 
 
 @dataclass(frozen=True)
