@@ -300,7 +300,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTSOCK])
 @pytest.mark.parametrize("refused", [("copy_file_range",), ("copy_file_range", "sendfile")])
 def test_what_one_way_of_copying_cannot_another_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, refused: tuple[str, ...]
@@ -325,6 +325,35 @@ def test_without_files_that_have_no_name_it_is_the_same(
     with pytest.raises(DataError, match="exists with other bytes"):
         rewrite_wheel(source, tmp_path / "b", Edit(label="x", put={"a": b""}))
     assert len(list((tmp_path / "b").iterdir())) == 1
+
+
+def test_without_hard_links_other_bytes_stay_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    monkeypatch.setattr(os, "link", cannot)
+    source = made(tmp_path)
+    first = rewrite_wheel(source, tmp_path / "out", Edit(label="x")).path
+    content = first.read_bytes()
+    with pytest.raises(DataError, match="exists with other bytes"):
+        rewrite_wheel(source, tmp_path / "out", Edit(label="x", put={"a": b""}))
+    assert first.read_bytes() == content
+    assert [one.name for one in (tmp_path / "out").iterdir()] == [first.name]
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_name_may_be_as_long_as_names_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    if not nameless:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    source, out = made(tmp_path), tmp_path / "new" / "out"
+    length = 255 - len(source.name) - 1
+    assert len(rewrite_wheel(source, out, Edit(label="x" * length)).path.name) == 255
+    with pytest.raises(OSError, match="too long"):
+        rewrite_wheel(source, tmp_path / "a" / "b", Edit(label="x" * (length + 1)))
+    assert not (tmp_path / "a").exists()
 
 
 def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class Hidden:
             with contextlib.suppress(OSError):  # not every file system has it
                 self.number = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
                 return
-        self.number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        self.number, name = tempfile.mkstemp(prefix=_front(target), suffix=".part", dir=target.parent)
         self._name = Path(name)
 
     def appear(self, *, replace: bool) -> None:
@@ -45,19 +45,17 @@ class Hidden:
         if replace:
             os.replace(self._name, self._target)
             return
-        try:
-            os.link(
-                self._name, self._target
-            )  # unlike a rename, this takes no name that another has got first
-        except FileExistsError:
-            tip = "name another folder, or ask for it to be replaced"
-            raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
-        except OSError:  # a file system without hard links
+        try:  # unlike a rename, a link takes no name that another has got first
+            os.link(self._name, self._target)
+        except OSError:  # also where the file system has no hard links
+            if os.path.lexists(self._target):
+                tip = "name another folder, or ask for it to be replaced"
+                raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
             os.replace(self._name, self._target)
 
     def _named(self) -> Path:
         """Give a file without a name a hidden one."""
-        name = self._target.with_name(f".{self._target.name}.{os.urandom(4).hex()}.part")
+        name = self._target.with_name(f"{_front(self._target)}{os.urandom(4).hex()}.part")
         folder = os.open(name.parent, os.O_RDONLY)
         try:  # only with a folder that is open does Python follow the link to the file itself
             os.link(f"/proc/self/fd/{self.number}", name.name, dst_dir_fd=folder, follow_symlinks=True)
@@ -80,9 +78,9 @@ class Hidden:
 
 @contextlib.contextmanager
 def beside(target: Path) -> Iterator[Hidden]:
-    """Give a file that can appear as ``target``; its folder is made, and taken away when nothing came."""
+    """Give a file that can appear as ``target``; folders are made, and taken away when nothing came."""
     folder = target.parent
-    made = not folder.exists()
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         hidden = Hidden(target)
@@ -91,7 +89,12 @@ def beside(target: Path) -> Iterator[Hidden]:
         finally:
             hidden.discard()
     except BaseException:
-        if made:
-            with contextlib.suppress(OSError):  # others have put something there
-                folder.rmdir()
+        with contextlib.suppress(OSError):  # others have put something there
+            for one in made:
+                one.rmdir()
         raise
+
+
+def _front(target: Path) -> str:
+    """Return what a hidden name begins with: short, for that of the target may be as long as names can be."""
+    return f".{target.name[:40]}."

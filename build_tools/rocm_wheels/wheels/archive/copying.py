@@ -19,6 +19,8 @@ _PIECE = 1 << 20
 _NOT_THIS_WAY = {
     errno.EXDEV,
     errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOTSOCK,  # macOS: sendfile is for sockets only
     errno.ENOSYS,
     errno.EINVAL,
     errno.EPERM,
