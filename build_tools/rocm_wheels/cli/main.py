@@ -25,6 +25,7 @@ COMMANDS = {
     "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
     "index": ("index:command", "Make, change, check and serve static package indexes."),
+    "resolve-check": ("resolve_check:command", "See whether pip and uv would pick the newest build."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

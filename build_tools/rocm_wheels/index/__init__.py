@@ -23,9 +23,10 @@ by ``Accept`` gives ``index.json`` as ``application/vnd.pypi.simple.v1+json`` (`
 | ``views`` | folders and families |
 | ``taking`` ``digests`` | reading a wheel that is to be added; digests that are given |
 | ``pages`` ``releases`` | the bytes of pages and of variants files |
-| ``switching`` ``changing`` | how the files of an index are exchanged; one change of an index |
+| ``staging`` ``switching`` ``changing`` | pages that follow from a change; how files are exchanged |
 | ``adding`` ``building`` ``marking`` | add, build, remove and yank |
-| ``reading`` ``reach`` ``checks`` ``verify`` | reading an index as installers do, here or at a URL |
+| ``reading`` ``reach`` | pages of any index, here or on a server |
+| ``checks`` ``crawl`` ``stale`` ``faults`` ``verify`` | what can be wrong with an index |
 | ``server`` | a server for tests |
-| ``picking`` ``installers`` ``spelling`` | what pip and uv would pick, and versions that sort |
+| ``picking`` ``expecting`` ``installers`` ``spelling`` | what pip and uv pick; versions that sort |
 """

@@ -1,0 +1,131 @@
+"""What real pip and uv pick from an index and new wheels, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_wheels import NOW, files, wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.resolve_check import command
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
+OLD = "2.12.0+rocm7.15.0a20260728"
+NEW = "2.12.0+rocm10.1.0a20260821"
+TAGS = {"3.11": "cp311-cp311-manylinux_2_28_x86_64", "3.12": "cp312-cp312-linux_x86_64"}
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index with the stack of before for two Pythons."""
+    root, fresh = tmp_path / "index", tmp_path / "old"
+    old = [wheel(fresh, version=OLD, tag=tag) for tag in TAGS.values()]
+    add_wheels(root, [*old, wheel(fresh, "triton", "3.6.0")], now=NOW)
+    return root
+
+
+def check(*words: str | Path) -> int:
+    return run_command(command, [str(word) for word in words])
+
+
+def test_a_build_that_sorts_below_the_old_one_is_refused(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
+    before = files(tmp_path)
+    assert check(index, new, "--version-scheme") == 14
+    told = capsys.readouterr()
+    for tool in ("pip", "uv"):
+        assert (
+            f"error: torch, Python 3.12, {tool}: {tool} takes {OLD}, not {NEW} (the latest build (20260821)"
+            in told.out
+        )
+    assert "'rocm7' and 'rocm10' are compared as text" in told.out
+    assert "own-word   2.12.0+rocmsdk.10.1.0a20260821  above all that the index has" in told.out
+    assert f"own-field  2.12.0+rocm.10.1.0a20260821  below {OLD}" in told.out
+    assert "tip: spelled 2.12.0+rocmsdk.10.1.0a20260821 it would be taken" in told.err
+    assert files(tmp_path) == before
+
+
+def test_a_build_that_sorts_is_picked_by_both(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = [
+        wheel(tmp_path / "new", version="2.12.0+rocmsdk.10.1.0a20260821", tag=tag) for tag in TAGS.values()
+    ]
+    with serving(index) as server:
+        assert check(server.url, *new, "--json") == 0
+        wheels = [request.path for request in server.asked if request.path.endswith(".whl")]
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert {(one["python"], one["tool"]) for one in checks} == {(p, t) for p in TAGS for t in ("pip", "uv")}
+    assert {one["picked"] for one in checks} == {"2.12.0+rocmsdk.10.1.0a20260821"}
+    assert wheels == []
+
+
+def test_what_is_asked_for_and_expected_can_be_said(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"], requires=("triton==3.6.0",))
+    assert check(index, new, "-r", "torch", "--expect", f"torch=={OLD}") == 0
+    assert (
+        check(
+            index,
+            new,
+            "-r",
+            "torch>=2.12",
+            "-r",
+            "triton",
+            "--python",
+            "3.12",
+            "--deps",
+            "--expect",
+            f"torch=={OLD}",
+        )
+        == 0
+    )
+    assert "triton, Python 3.12, uv: takes 3.6.0" in capsys.readouterr().out
+
+
+def test_older_and_missing_ones_are_told(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = wheel(tmp_path / "new", version="2.11.0+rocm10.1.0", tag=TAGS["3.12"])
+    assert check(index, older) == 0
+    told = capsys.readouterr().out
+    assert "torch==2.11.0, Python 3.12, pip: takes 2.11.0+rocm10.1.0 (the only new one)" in told
+    windows = wheel(tmp_path / "new", version="2.13.0+rocm10.1.0", tag="cp312-cp312-win_amd64")
+    assert check(index, windows, "--platform", "windows") == 0
+    assert check(index, windows, "--python", "3.13") == 14
+    told = capsys.readouterr().out
+    assert "error: torch, Python 3.13, uv: uv pip compile failed" in told
+    assert "error: torch, Python 3.13, pip: pip install --dry-run failed" in told
+
+
+WRONG = [
+    (["{box}/none", "{new}"], "neither a folder nor the URL of an index"),
+    (["{box}/index", "{box}/no.whl"], "does not exist"),
+    (["{box}/index", "{box}/note"], "note is not the name of a wheel"),
+    (["{box}/index", "{new}", "--python", "3.14t"], "is not a Python that both tools"),
+    (["{box}/index", "{new}", "--expect", "torch"], "is not name==version"),
+    (["{box}/index", "{new}", "-r", "a b"], "'a b' is not a requirement"),
+    (["http://127.0.0.1:9/", "{new}"], "cannot be reached"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_wrong_input(
+    words: list[str], said: str, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = wheel(tmp_path / "new", version=NEW)
+    (tmp_path / "note").write_text("a note\n")
+    before = files(tmp_path)
+    assert check(*(word.format(box=tmp_path, new=new) for word in words)) == 2
+    assert said in capsys.readouterr().err
+    assert files(tmp_path) == before
