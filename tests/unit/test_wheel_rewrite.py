@@ -271,6 +271,15 @@ def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: Edit, messag
     assert not (tmp_path / "out").exists()
 
 
+def test_only_a_whole_version_repairs_a_wheel_of_two(tmp_path: Path) -> None:
+    source = made(tmp_path, metadata=METADATA.replace("Version: 1.0\n", "Version: 1.1\n", 1))
+    for edit in (Edit(local="rocm7"), Edit(label="x")):
+        with pytest.raises(DataError) as caught:
+            rewrite_wheel(source, tmp_path / "out", edit)
+        assert "METADATA says version 1.1, the file name 1.0" in explain(caught.value)
+    assert scan_wheel(rewrite_wheel(source, tmp_path / "out", Edit(version="1.0")).path).faults == ()
+
+
 def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
     source, out = made(tmp_path), tmp_path / "out"
     first = rewrite_wheel(source, out, Edit(label="x"))
@@ -381,7 +390,9 @@ def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
     rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", Edit(put={"variant.json": b"{}"}))
-    assert len(ranges) == 2  # up to the dist-info folder while the plan is made, and then the rest of it
+    (begin, middle), (further, end) = ranges  # up to the dist-info folder while the plan is made, then on
+    assert (begin, middle) == (0, further)
+    assert further <= end
 
 
 def test_a_wheel_that_is_written_to_meanwhile_is_refused(

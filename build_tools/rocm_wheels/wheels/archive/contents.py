@@ -85,15 +85,15 @@ def read_text(read: ReadAt, entry: Entry, path: Path) -> bytes:
 
 
 def link_fault(entry: Entry, target: bytes) -> Fault | None:
-    """Return what is wrong with the target of a symbolic link; None when it stays inside."""
+    """Return what is wrong with the target of a symbolic link; None when it stays inside.
+
+    ``..`` may only begin it: behind a name that is a link itself, it does not lead back.
+    """
     text = target.decode("utf-8", "surrogateescape")
-    depth = len(PurePosixPath(entry.name).parent.parts)
-    for part in text.split("/"):
-        depth += -1 if part == ".." else 0 if part in ("", ".") else 1
-        if depth < 0:
-            break
-    if text.startswith("/") or "\\" in text or "\0" in text or not text or depth < 0:
-        return Fault(
-            "link-out", entry.name, f"a symbolic link to {text!r}, out of the folder it is unpacked to"
-        )
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+    out = up > len(PurePosixPath(entry.name).parent.parts) or ".." in parts[up:]
+    if text.startswith("/") or "\\" in text or "\0" in text or not text or out:
+        said = f"a symbolic link to {text!r}, which leads or can lead out of the folder it is unpacked to"
+        return Fault("link-out", entry.name, said)
     return None

@@ -162,8 +162,9 @@ class Sink:
         """Take over a range of the source."""
         if end == begin:
             return
-        if self._bytes or begin != self._end or not self._end:
+        if self._bytes or (self._end and begin != self._end):
             self.finish()
+        if not self._end:
             self._begin = begin
         self._end = end
         self.place += end - begin

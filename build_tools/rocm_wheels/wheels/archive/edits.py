@@ -94,6 +94,8 @@ def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, byte
         f"{folder}/METADATA": _metadata(texts[f"{folder}/METADATA"], f"{folder}/METADATA", edit, version),
         f"{folder}/WHEEL": _wheel(texts[f"{folder}/WHEEL"], f"{folder}/WHEEL", old, new),
     }
+    if version is not None and edit.version is None:  # only the local part is new: the rest must be one
+        _require_one_word(file_name, folder, texts[f"{folder}/METADATA"])
     _check(plan, folder, texts, changed)
     put = {f"{folder}/{_safe(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_safe(name)}" for name in edit.drop}
@@ -261,11 +263,16 @@ def _check(plan: Plan, folder: str, old: Mapping[str, bytes], new: Mapping[str, 
         parse_metadata(new[metadata], name=metadata)
     if new[wheel] != old[wheel]:
         parse_wheel_file(new[wheel], name=wheel)
-    fields, _ = read_fields(new[metadata], metadata)
+    _require_one_word(plan.file_name, plan.renamed(folder), new[metadata])
+
+
+def _require_one_word(file_name: str, folder: str, metadata: bytes) -> None:
+    """Raise DataError when file name, METADATA and folder name another project or version."""
+    fields, _ = read_fields(metadata, f"{folder}/METADATA")
     try:
         [name], [version] = values_of(fields, "Name"), values_of(fields, "Version")
         said = _Said(name, Version(version))
     except ValueError as cause:  # an invalid version is one too
-        raise DataError(f"{metadata} does not have one Name and one valid Version") from cause
-    if faults := compare_names(parse_wheel_name(plan.file_name), plan.renamed(folder), said):
+        raise DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
+    if faults := compare_names(parse_wheel_name(file_name), folder, said):
         raise DataError("; ".join(faults))

@@ -75,13 +75,18 @@ def read_layout(read: ReadAt, length: int, *, folding: bool = True) -> Layout:
         entries.append(entry)
     if len(entries) != ending.count:
         raise UnreadableError("entry-count", f"{len(entries)} entries, its end record says {ending.count}")
-    broken = {fault.member for fault in faults if fault.member and not fault.readable}
-    faults += _extents(read, entries, ending.directory, broken)
+    faults += _extents(read, entries, ending.directory, _broken(faults))
+    broken = _broken(faults)
+    content = sum(entry.size for entry in entries if entry.name not in broken)
+    if content > max(_MOST_TIMES * length, _SMALL):  # nobody shall inflate it to look for more
+        raise UnreadableError("ratio", f"{content} bytes of content in {length} bytes")
     faults += colliding(entries, folding=folding)
-    content = sum(entry.size for entry in entries)
-    if content > max(_MOST_TIMES * length, _SMALL):
-        faults.append(Fault("ratio", "", f"{content} bytes of content in {length} bytes"))
     return Layout(tuple(entries), ending.directory, tuple(faults))
+
+
+def _broken(faults: list[Fault]) -> set[str]:
+    """Return the members whose content cannot be read."""
+    return {fault.member for fault in faults if fault.member and not fault.readable}
 
 
 def _with_local(read: ReadAt, listed: Listed, directory: int) -> tuple[Entry, Fault | None]:

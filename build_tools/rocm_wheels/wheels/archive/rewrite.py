@@ -7,13 +7,14 @@ input gives the same bytes: what is new has the date of the source's WHEEL and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.errors import DataError
+from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.wheels.archive import records
 from rocm_wheels.wheels.archive.appearing import beside
 from rocm_wheels.wheels.archive.copying import Sink
@@ -67,6 +68,16 @@ def rewrite_wheel(source: Path, folder: Path, edit: Edit, *, replace: bool = Fal
     if signatures:
         log.note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
     return Rewritten(target, size, plan.record, tuple(sorted(plan.dropped)))
+
+
+def require_apart(wheels: Iterable[tuple[Path, Path]]) -> None:
+    """Raise UsageError when two wheels, given with the path that each gets, would become one file."""
+    seen: dict[Path, Path] = {}
+    for source, target in wheels:
+        if (other := seen.setdefault(target.resolve(), source)) != source:
+            raise UsageError(
+                f"{other} and {source} would both become {target}", tip="write them into different folders"
+            )
 
 
 def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
@@ -128,7 +139,7 @@ def _write(archive: WheelArchive, plan: Plan, sink: Sink) -> int:
 
     def put(name: str, content: bytes, old: Entry | None) -> None:
         entry, data = records.new_entry(name, content, date=date.date, time=date.time)
-        if old is not None:
+        if old is not None and not stat.S_ISLNK(old.mode):
             entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
         directory.append(records.central_entry(entry, sink.place))
         sink.write(records.local_header(entry))
