@@ -208,6 +208,22 @@ def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:
     assert contents(tmp_path / "d" / wheel.name) == contents(wheel)
 
 
+def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    for rocm in ("7.1.0", "7.2.0"):
+        assert run(stamp, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
+    wheels = sorted(out.iterdir())
+    for more in ([], ["--replace"]):
+        assert run(unstamp, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
+        assert "would both become" in capfd.readouterr().err
+    assert not (tmp_path / "plain").exists()
+    (tmp_path / "old").mkdir()
+    old = shutil.copy(wheels[0], tmp_path / "old")
+    assert run(restamp, wheels[0], old, "--output-dir", tmp_path / "plain") == 2
+    assert "would both become" in capfd.readouterr().err
+    assert not (tmp_path / "plain").exists()
+
+
 def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     theirs = {
         "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",

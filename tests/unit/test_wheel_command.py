@@ -148,6 +148,23 @@ def test_what_cannot_be_retagged_is_refused(
     assert path.read_bytes() == before
 
 
+def test_two_wheels_do_not_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path)
+    (other,) = run(capsys, "retag", path, "--local", "a")[0].split()
+    argv = ["retag", path, other, "--local", "b", "--output-dir", tmp_path / "out"]
+    assert f"{path} and {other} would both become {tmp_path}/out/" in run(capsys, *argv, code=2)[1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_deep_nesting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deep = made(tmp_path / "a", {"demo-1.0.dist-info/variant.json": b"[" * 100_000})
+    assert "variant.json is not JSON" in run(capsys, "show", deep, code=2)[1]
+    marker = "Name: demo\nVersion: 1.0\nRequires-Dist: a; " + "(" * 10_000 + "\n"
+    deep = made(tmp_path / "b", metadata=f"Metadata-Version: 2.1\n{marker}")
+    assert "a field cannot be read" in run(capsys, "verify", deep, code=14)[0]
+    assert "a field cannot be read" in run(capsys, "retag", deep, "--local", "x", code=2)[1]
+
+
 def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/x": b"3"})
     new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/x": b"3"})

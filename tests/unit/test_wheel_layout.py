@@ -195,6 +195,7 @@ TABLE: list[tuple[str, Change, str]] = [
     ("deflate-rest", second(method=8, packed=DEFLATED + b"evil"), "4 bytes behind the end"),
     ("link-out", second(mode=0o120777, content=UP + b"etc/passwd", method=0), "out of the folder"),
     ("link-out", second(mode=0o120777, content=b"/etc/passwd", method=0), "out of the folder"),
+    ("link-out", second(mode=0o120777, content=b"sub/up/../../x", method=0), "can lead out of the folder"),
 ]
 
 

@@ -153,8 +153,12 @@ def unstamp(
 ) -> None:
     """Make plain wheels of variant wheels: without a label and without variant.json."""
     from rocm_wheels.variants.stamp import unstamp_wheel
+    from rocm_wheels.wheels.archive.edits import Edit, edited_name
+    from rocm_wheels.wheels.archive.rewrite import require_apart
 
     _require(wheels, "unstamp")
+    plain = Edit(label="", local=local_version)
+    require_apart((one, (output_dir or one.parent) / edited_name(one.name, plain)) for one in wheels)
     done = [unstamp_wheel(one, output_dir, local=local_version, replace=replace) for one in wheels]
     _show(done, as_json=as_json)
 

@@ -64,7 +64,7 @@ def _about(wheel: Path) -> dict[str, Any]:
     variant = files.get("variant.json")
     try:
         document = json.loads(variant) if variant is not None else None
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise DataError(f"{wheel}: variant.json is not JSON") from cause
     return {
         "file": str(wheel),
@@ -147,13 +147,13 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
     path of each new wheel is printed. `rocm-wheels stamp` gives a label its variant.json.
     """
     from rocm_wheels.wheels.archive.edits import edited_name
-    from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
+    from rocm_wheels.wheels.archive.rewrite import require_apart, rewrite_wheel
 
     if in_place and output_dir:
         raise UsageError("--in-place and --output-dir exclude each other")
     edit = _edit(**options)
-    for wheel in wheels:  # what cannot be is told before the first is written
-        edited_name(wheel.name, edit)
+    # what cannot be is told before the first is written
+    require_apart((w, (output_dir or w.parent) / edited_name(w.name, edit)) for w in wheels)
     for wheel in wheels:
         folder = output_dir or wheel.parent
         same = edited_name(wheel.name, edit) == wheel.name

@@ -37,7 +37,7 @@ def decide(requirement: str, label: str, properties: Properties) -> str | None:
         value = parser.either()
         if parser.rest:
             raise ValueError(f"{parser.rest[0]} is not expected there")
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise DataError(
             f"the requirement {requirement!r} cannot be decided for this wheel: {cause}"
         ) from None

@@ -126,7 +126,7 @@ def read_provider(value: object, name: str, key: str) -> Provider:
     for requirement in requires:
         try:
             Requirement(requirement)
-        except InvalidRequirement:
+        except (InvalidRequirement, RecursionError):
             fault(name, f"{key}.requires", f"{requirement!r} is not a requirement")
     builtin = given.get("builtin")
     if "builtin" in given and builtin not in _BUILTINS:

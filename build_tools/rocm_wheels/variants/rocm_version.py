@@ -37,7 +37,7 @@ def stated_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict
     for text in requirements:
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:
+        except (InvalidRequirement, RecursionError):
             continue  # a variant marker: restamp is there for those
         for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
             if specifier.operator == "==" and "*" not in specifier.version:
@@ -75,7 +75,7 @@ def without_release_local(requirements: Sequence[str]) -> list[str]:
 def _unpinned(text: str) -> str:
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return text  # the writer of wheels refuses it, and says where it stands
     if is_rocm_package(requirement.name):
         return text

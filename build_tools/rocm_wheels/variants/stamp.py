@@ -16,8 +16,8 @@ from rocm_wheels.variants.release import Documents, settle
 from rocm_wheels.variants.rocm_version import release_local, rocm_version_of, without_release_local
 from rocm_wheels.variants.targets import FROM_WHEEL, NO_TARGETS, HeldTargets, choose_targets, read_held
 from rocm_wheels.variants.wheel_facts import WheelFacts, read_facts
-from rocm_wheels.wheels.archive.edits import Edit
-from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
+from rocm_wheels.wheels.archive.edits import Edit, edited_name
+from rocm_wheels.wheels.archive.rewrite import require_apart, rewrite_wheel
 
 _RESTAMP = "rocm-wheels restamp repairs it; --replace gives it a new stamp"
 
@@ -105,8 +105,14 @@ def plan_stamps(
 
 
 def write_stamps(stamps: Iterable[Stamp], folder: Path | None, *, replace: bool = False) -> list[Stamped]:
-    """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay."""
-    written = []
+    """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
+
+    UsageError, and nothing is written, when two would become one file.
+    """
+    stamps, written = list(stamps), []
+    require_apart(
+        (one.source, (folder or one.source.parent) / edited_name(one.source.name, one.edit)) for one in stamps
+    )
     for stamp in stamps:
         made = rewrite_wheel(stamp.source, folder or stamp.source.parent, stamp.edit, replace=replace)
         written.append(

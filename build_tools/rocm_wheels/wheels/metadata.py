@@ -70,7 +70,7 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
         requirements = tuple(raw.get("requires_dist", ()))
         for requirement in requirements:
             Requirement(requirement)
-    except (InvalidVersion, InvalidSpecifier, InvalidRequirement) as cause:
+    except (InvalidVersion, InvalidSpecifier, InvalidRequirement, RecursionError) as cause:
         raise DataError(f"{name}: a field cannot be read") from cause
     return WheelMetadata(raw["name"], version, python, requirements, tuple(raw.get("provides_extra", ())))
 
