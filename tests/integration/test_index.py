@@ -104,6 +104,22 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
     assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
 
 
+def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> None:
+    """Wheels of two families have one name and other bytes; what they require is for everybody."""
+    root = tmp_path / "index"
+    for family in ("gfx94X-dcgpu", "gfx110X-all"):
+        mine = wheel(tmp_path / family, requires=("triton==3.5.0",), text=family)
+        add_wheels(root, [mine], now=NOW, family=family)
+    add_wheels(root, [wheel(tmp_path, "triton", "3.5.0")], now=NOW)
+    with serving(root) as server:
+        for number, family in enumerate(("gfx94X-dcgpu", "gfx110X-all")):
+            home = tmp_path / f"home{number}"
+            home.mkdir()
+            found, _ = install(tool, ["--index-url", f"{server.url}{family}/"], home, "torch")
+            assert found == {"torch": "2.9.1+rocm7.1.0", "triton": "3.5.0"}
+            assert family in next(home.glob("site*/torch/__init__.py")).read_text()
+
+
 def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
     compiling = ["uv", "pip", "compile", "-", "--no-cache", "--no-config", "--python-version", "3.12"]
     words = compiling if tool is UV else [*tool, "--dry-run", "--ignore-installed", "torch"]
@@ -231,6 +247,26 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
     assert outcomes == {"finished", "taken back"}
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")
+def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    large = wheel(tmp_path, version="2.10.0", text="x" * 200_000)
+    before = files(root)
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from rocm_wheels.index.adding import add_wheels
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        add_wheels(Path(sys.argv[1]), [Path(sys.argv[2])], now="2026-01-01T00:00:00Z")
+    """
+    child = start(script, root, large)
+    told, _ = child.communicate()
+    assert child.returncode != 0
+    assert "File too large" in told
+    assert files(root) == before
+
+
 def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
     root = tmp_path / "index"
     wheels = [wheel(tmp_path / f"w{n}", version=f"2.{n}.0") for n in range(6)]
@@ -324,6 +360,7 @@ WRONG = [
         2,
         "takes no --reason",
     ),
+    ("page of somebody else", ["build", "{box}/site"], 2, "is not the page of an index made here"),
     ("serve no index", ["serve", "{box}/fresh"], 2, "is not an index"),
 ]
 
@@ -334,6 +371,8 @@ def test_wrong_input(
 ) -> None:
     path = wheel(tmp_path / "fresh")
     (tmp_path / "note").write_text("a note\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("<h1>My page</h1>\n")
     add_wheels(tmp_path / "index", [path], now=NOW)
     before = files(tmp_path)
     given = [word.format(box=tmp_path, wheel=path) for word in words]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
@@ -106,7 +107,9 @@ def _add(
     known = entries.get(entry.name)
     if known is not None:
         refuse_other_bytes(entry.name, known.sha256, entry.sha256, where=view.family or "for all")
-        entry = known
+        file = view.file_of(wheel.project, known)
+        kept = entry if file is not None and not file.is_file() else known  # of a file that was lost
+        entry = replace(known, size=kept.size, changed=kept.changed)
     file = view.file_of(wheel.project, entry)
     if file is not None and not (known and file.is_file()):
         _bring(change, source, file, wheel.entry, link=link)
@@ -132,9 +135,24 @@ def _bring(change: Change, source: Path, target: Path, entry: Entry, *, link: bo
                 f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"
             ) from cause
     else:
-        shutil.copyfile(source, part)
+        _copy(source, part)
         os.utime(part, ns=(entry.changed, entry.changed))
     found = source.stat()
     if (found.st_size, found.st_mtime_ns) != (entry.size, entry.changed):
         raise DataError(f"{source} changed while it was added")
     change.place(target, part)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file inside the kernel where it can: on some file systems that shares the blocks."""
+    if not hasattr(os, "copy_file_range"):
+        shutil.copyfile(source, target)
+        return
+    try:
+        with open(source, "rb") as read, open(target, "wb") as write:
+            while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+                continue
+    except OSError as cause:
+        if cause.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        shutil.copyfile(source, target)

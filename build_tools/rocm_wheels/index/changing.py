@@ -17,9 +17,10 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import UsageError
 from rocm_wheels.index.entries import Entry
+from rocm_wheels.index.pages import REPOSITORY_VERSION
 from rocm_wheels.index.staging import stage_project, stage_tops
 from rocm_wheels.index.switching import Rank, Switch, carry_out
-from rocm_wheels.index.views import STATE, View, families, families_file, read_state, state_text
+from rocm_wheels.index.views import HTML, STATE, View, families, families_file, read_state, state_text
 from rocm_wheels.workspace import exclusive
 
 _PENDING = "pending.json"
@@ -110,6 +111,7 @@ def changing(
 ) -> Iterator[Change]:
     """Hold an index and give a change to fill; it is made at the end, unless something is raised."""
     require_index(root, create=create)
+    _require_own_page(root)
     with exclusive(root / STATE, what=what, patience=patience):
         if (note := root / STATE / _PENDING).exists():
             log.note(f"{root}: finishing a change that was cut short")
@@ -118,6 +120,14 @@ def changing(
             change = Change(root, switch)
             yield change
             change.finish(everything=everything)
+
+
+def _require_own_page(root: Path) -> None:
+    """Raise UsageError when the folder has a front page that is no index: it would be lost."""
+    page = root / HTML
+    if page.is_file() and REPOSITORY_VERSION not in page.read_bytes():
+        tip = "name another folder, or move that page away"
+        raise UsageError(f"{page} is not the page of an index made here", tip=tip)
 
 
 def require_index(root: Path, *, create: bool = False) -> None:

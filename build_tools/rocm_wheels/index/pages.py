@@ -20,9 +20,10 @@ API = "1.1"
 _escape = lru_cache(maxsize=512)(escape)  # few different values in many links
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+REPOSITORY_VERSION = b"pypi:repository-version"  # PEP 629
 _HEAD = (
     '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-    f'<meta name="pypi:repository-version" content="{API}">\n<title>%s</title>\n</head>\n<body>\n'
+    f'<meta name="{REPOSITORY_VERSION.decode()}" content="{API}">\n<title>%s</title>\n</head>\n<body>\n'
 )
 TAIL = b"</body>\n</html>\n"
 _BODY = b"<body>\n"
