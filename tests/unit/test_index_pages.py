@@ -219,7 +219,7 @@ def test_a_folder_of_wheels_becomes_an_index_where_they_lie(tmp_path: Path) -> N
     assert f'href="../{escaped(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
     assert f'href="{escaped(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
     before = files(tmp_path)
-    assert build_index(tmp_path, now="2027-01-01T00:00:00Z").new == ()
+    assert build_index(tmp_path, now="2027-01-01T00:00:00Z").new == 0
     assert files(tmp_path) == before
 
 

@@ -63,7 +63,7 @@ def build(
     )
     for name in built.gone:
         log.note(f"dropped: {name}")
-    click.echo(f"{folder}: {built.wheels} wheels of {built.projects} projects, {len(built.new)} new")
+    click.echo(f"{folder}: {built.wheels} wheels of {built.projects} projects, {built.new} new")
 
 
 @click.command("add")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,15 +28,12 @@ class Lying:
 
 @dataclass(frozen=True)
 class Built:
-    """How many wheels and projects the index has now; the names that are new, and those that are gone."""
+    """How many wheels and projects the index has now, how many are new, and the files that are gone."""
 
     wheels: int
     projects: int
-    new: tuple[str, ...]
+    new: int
     gone: tuple[str, ...]
-
-
-Found = dict[str, dict[str, Lying]]
 
 
 def build_index(
@@ -59,16 +56,15 @@ def build_index(
         checked_family(root, family)
         if not (root / family).is_dir():
             raise UsageError(f"--family {family}: there is no folder {root / family}")
-    count, projects, new, gone = 0, set[str](), list[str](), list[str]()
+    count, new, projects, gone = 0, 0, set[str](), list[str]()
     with changing(root, what="index build", create=True, everything=True, patience=patience) as change:
         reader = _Reader(change, now, digests or {})
         names = sorted({*families(root), *new_families})
         for view in [View(root, family) for family in ["", *names]]:
-            found = _scan(view, names)
-            for project in sorted({*view.own_projects(), *found}):
+            for project, found in _scan(view, names):
                 had = change.read(view, project)
-                entries = reader.entries(view, project, found.pop(project, {}), had)
-                new += entries.keys() - had.keys()
+                entries = reader.entries(view, project, found, had)
+                new += len(entries.keys() - had.keys())
                 gone += [str(view.file_of(project, e)) for name, e in had.items() if name not in entries]
                 change.settle(view, project, entries)
                 count += len(entries)
@@ -79,30 +75,36 @@ def build_index(
                 f"{len(gone)} wheels of the index are gone:\n{shown}",
                 tip="put them back, or say that they are to be dropped from its pages: --drop-missing",
             )
-    return Built(count, len(projects), tuple(sorted(new)), tuple(sorted(gone)))
+    return Built(count, len(projects), new, tuple(sorted(gone)))
 
 
-def _scan(view: View, family_names: Iterable[str]) -> Found:
-    """Return the wheels in a folder and in the folders of projects in it; DataError for one elsewhere."""
-    found: Found = {}
+def _scan(view: View, family_names: Iterable[str]) -> Iterator[tuple[str, dict[str, Lying]]]:
+    """Yield every project with its wheels in the folder and in the folder of its name, one after another.
+
+    DataError for a wheel in a folder of another name, and for one that lies in both.
+    """
+    beside: dict[str, dict[str, Lying]] = {}
     for name, file in _wheels(view.folder, "../"):
-        found.setdefault(name_parts(name)[0], {})[name] = file
+        beside.setdefault(name_parts(name)[0], {})[name] = file
     skipped = {STATE, *(() if view.family else family_names)}
     with os.scandir(view.folder) as listed:
-        folders = sorted(item.name for item in listed if item.is_dir() and item.name not in skipped)
-    for folder in folders:
-        for name, file in _wheels(view.folder / folder, ""):
-            project = name_parts(name)[0]
-            if folder != project:
+        folders = {item.name for item in listed if item.is_dir() and item.name not in skipped}
+    known = set(view.own_projects())
+    for project in sorted({*beside, *folders, *known}):
+        found = beside.pop(project, {})
+        folder = view.folder / project
+        for name, file in _wheels(folder, "") if project in folders else ():
+            belongs = name_parts(name)[0]
+            if belongs != project:
                 raise DataError(
-                    f"{view.folder / folder} holds {name}: wheels lie in {project}/ or beside it",
-                    tip=f"move it there; if {folder} is a GPU family, say so: --family {folder}",
+                    f"{folder} holds {name}: wheels lie in {belongs}/ or beside it",
+                    tip=f"move it there; if {project} is a GPU family, say so: --family {project}",
                 )
-            if name in found.setdefault(project, {}):
-                here = view.folder
-                raise DataError(f"{name} lies in {here} and in {here / folder}", tip="remove one")
-            found[project][name] = file
-    return found
+            if name in found:
+                raise DataError(f"{name} lies in {view.folder} and in {folder}", tip="remove one")
+            found[name] = file
+        if found or project in known:
+            yield project, found
 
 
 def _wheels(folder: Path, place: str) -> Iterable[tuple[str, Lying]]:

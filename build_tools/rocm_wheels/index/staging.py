@@ -49,20 +49,25 @@ def project_pages(
     }
 
 
+def variants_paths(
+    folder: Path, entries: Iterable[Entry], files: Sequence[VariantsFile]
+) -> dict[Path, bytes]:
+    """Return variants files with their content: one by its digest for the page, one beside the wheels."""
+    places = sorted({e.place for e in entries if e.variant is not None and e.place in _BESIDE})
+    return {
+        path: file.content
+        for file in files
+        for path in (folder / file.folder / file.name, *(folder / place / file.name for place in places))
+    }
+
+
 def _stage_variants(
     switch: Switch, folder: Path, entries: Iterable[Entry], files: Sequence[VariantsFile]
 ) -> None:
-    """Stage variants files: one by its digest for the page, one beside the wheels for their folder.
-
-    Those of the page before stay for one change more: somebody may be reading that page.
-    """
+    """Stage variants files; those of the page before stay for one change more: somebody may be reading it."""
     if not files and not (folder / VARIANTS).is_dir():
         return
-    places = sorted({e.place for e in entries if e.variant is not None and e.place in _BESIDE})
-    wanted: dict[Path, bytes] = {}
-    for file in files:
-        wanted[folder / file.folder / file.name] = file.content
-        wanted |= {folder / place / file.name: file.content for place in places}
+    wanted = variants_paths(folder, entries, files)
     new = [path for path, content in wanted.items() if switch.put(path, content, Rank.VARIANTS)]
     page = folder / HTML
     before = page.read_bytes() if new and page.is_file() else b""

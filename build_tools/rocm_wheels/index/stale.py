@@ -11,7 +11,7 @@ from rocm_wheels.index.entries import in_order
 from rocm_wheels.index.faults import Finding
 from rocm_wheels.index.pages import TAIL, as_links, head, project_html, root_html, root_json
 from rocm_wheels.index.releases import variants_files
-from rocm_wheels.index.staging import project_pages
+from rocm_wheels.index.staging import project_pages, variants_paths
 from rocm_wheels.index.views import HTML, JSON, LINKS, STATE, View, combined, families
 
 
@@ -31,7 +31,8 @@ def stale_pages(view: View) -> Iterator[Finding]:
         except DataError as wrong:
             yield Finding(str(view.project(project)), "stale-page", explain(wrong))
             continue
-        pages = project_pages(view.project(project), project, entries, files)
+        folder = view.project(project)
+        pages = project_pages(folder, project, entries, files) | variants_paths(folder, entries, files)
         links.append(as_links(project, project_html(project, entries, files)))
         for path, content in pages.items():
             if not path.is_file() or path.read_bytes() != content:
