@@ -51,7 +51,7 @@ def parse(text: str, model: type[R], *, name: str) -> R:
     except yaml.MarkedYAMLError as cause:
         mark = cause.problem_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise DataError(f"{where}: not valid YAML: {cause.problem}") from cause
+        raise DataError(f"{where}: not valid YAML: {cause.problem}") from None  # which says it twice
     except yaml.YAMLError as cause:
         raise DataError(f"{name}: not valid YAML: {cause}") from cause
     marks: dict[_Place, tuple[int, int]] = {}

@@ -157,6 +157,8 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["apex", "torch", "--torch-dir", "."], 2, "--torch-dir says where torch is, but pytorch is among"),
     (["torch", "--require-related-commit"], 2, "--require-related-commit: no tree has pins of pytorch"),
     (["--all", "--patch-dir", "nowhere"], 2, "--patch-dir nowhere is not a folder"),
+    (["--all", "--patch-dir", ".", "--no-patch"], 2, "--no-patch and --patch-dir contradict each other"),
+    (["--all", "--mirror-dir", "deep/er/apex/m"], 2, "deep/er/apex/m lies in the checkout"),
     (["--all", "--depth", "0"], 2, "0 is not in the range"),
     (["torch", "--repo-hashtag", "main"], 2, "No such option"),
     (["triton"], 10, "error: triton: triton must be pinned, and there is no deep/er/pytorch/"),

@@ -100,12 +100,19 @@ def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
     with pytest.raises(SourceError, match="403") as refused:
         tree.checkout()
     assert len([path for path in server.asked if path.startswith("/middle")]) == 1
+    assert "let git know how to log in" in str(refused.value.tip)
     tree.checkout()
     said = str(refused.value) + capsys.readouterr().err
     assert "http://***@127.0.0.1" in said
     assert "s3cr" not in said
     mirrors = [path for path in tree.transport.mirrors.rglob("*") if path.is_file()]  # type: ignore[union-attr]
     assert mirrors and not [path for path in mirrors if b"s3cr" in path.read_bytes()]
+    inside = [path for path in tree.directory.rglob("*") if path.is_file() and b"s3cr" in path.read_bytes()]
+    assert {path.name for path in inside} == {"config"}  # git's own
+    assert not tree.checkout().changed
+    tree.origin = tree.origin.replace("s3cr", "n3w")
+    assert tree.checkout().changed
+    assert tree.git("config", "remote.origin.url") == tree.origin
 
 
 def test_a_server_that_gives_out_names_only(

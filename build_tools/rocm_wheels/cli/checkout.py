@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli import checkout_options, patches
+from rocm_wheels.cli import checkout_options, network, patches
 from rocm_wheels.cli.boundary import as_known, environment
 from rocm_wheels.cli.checkout_options import TORCH
 from rocm_wheels.errors import RocmWheelsError, UsageError, explain
@@ -57,9 +57,19 @@ def _run(**given: Any) -> None:
     else:
         tasks = _locked_tasks(lock, given, env)
     folder = checkout_options.folder_of(given["repo"]).absolute()
+    _refuse_mirrors_inside(given, [folder / task.project for task in tasks])
     outcomes = checkout_several(tasks, folder, env=env, python=Path(sys.executable))
     if code := report(outcomes):
         click.get_current_context().exit(code)
+
+
+def _refuse_mirrors_inside(given: Mapping[str, Any], checkouts: Sequence[Path]) -> None:
+    """Raise UsageError when the mirrors would be in one of the checkouts: the others would put them there."""
+    from rocm_wheels.sources.network.mirrors import refuse_inside
+
+    mirrors = network.transport_of(given).mirrors
+    for checkout in checkouts:
+        refuse_inside(mirrors, checkout)
 
 
 def chosen(names: Sequence[str], *, everything: bool) -> list[Project]:

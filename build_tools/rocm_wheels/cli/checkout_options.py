@@ -56,7 +56,11 @@ def options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
         click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-        click.Option(["--depth"], type=_COUNT, help="Commits of history to fetch (all)."),
+        click.Option(
+            ["--depth"],
+            type=_COUNT,
+            help="Commits of history to fetch (all; a history that was cut stays so).",
+        ),
         click.Option(["--submodules/--no-submodules"], default=True, show_default=True),
         click.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),

@@ -170,11 +170,8 @@ def table(lock: Lock) -> str:
 
 def patch_folder(given: Mapping[str, Any]) -> Path | None:
     """Return the folder of the patch sets, ``None`` with ``--no-patch``. Raises UsageError."""
-    if not given["patch"]:
-        if given["patch_dir"] is not None:
-            raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
-        return None
-    return patches.folder_of(given)
+    folder = patches.folder_of(given)
+    return folder if given["patch"] else None
 
 
 def checkouts_of(given: Mapping[str, Any]) -> Path:

@@ -41,18 +41,20 @@ def chosen(project: str, ref: str, given: Mapping[str, Any]) -> PatchSet | None:
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sources.patches.sets import choose_set
 
-    name = given.get("patchset")
+    name, folder = given.get("patchset"), folder_of(given)
     if not given["patch"]:
         if name is not None:
             raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
         return None
-    return choose_set(project, ref, folder_of(given), name=name, line=given.get("line"))
+    return choose_set(project, ref, folder, name=name, line=given.get("line"))
 
 
 def folder_of(given: Mapping[str, Any]) -> Path:
     """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
     from rocm_wheels.errors import UsageError
 
+    if given["patch_dir"] is not None and not given.get("patch", True):
+        raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
     folder = _folder(given["patch_dir"])
     if given["patch_dir"] is not None and not folder.is_dir():
         raise UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")

@@ -95,7 +95,7 @@ def line_named(name: str) -> Line:
         bare = name.lower().rpartition("/")[2].removeprefix("v")  # of release/2.9, v2.9
         raise DataError(
             f"there is no release line {name!r}{did_you_mean(bare, lines)}",
-            tip=f"known lines: {', '.join(lines)}; for another ref of torch take --repo-hashtag",
+            tip=f"known lines: {', '.join(lines)}; for another ref of torch, give that instead of a line",
         )
     return lines[name]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log, process
-from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.commits import is_tagged
@@ -22,7 +22,7 @@ from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import Wanted, is_shallow, under_way, was_cut
-from rocm_wheels.sources.network.mirrors import obtain
+from rocm_wheels.sources.network.mirrors import obtain, refuse_inside
 from rocm_wheels.sources.network.prefetch import Here, configuration, fetch_submodules
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
@@ -88,12 +88,7 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     request = replace(request, directory=directory)
     pin = request.pin
     remote.check_ref(pin.ref)
-    mirrors = request.transport.mirrors
-    if mirrors is not None and mirrors.absolute().is_relative_to(directory):
-        raise UsageError(
-            f"the mirrors' folder {mirrors} lies in the checkout {directory}",
-            tip="name one that all checkouts can share with --mirror-dir",
-        )
+    refuse_inside(request.transport.mirrors, directory)
     check_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
@@ -128,7 +123,9 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
 def _is_as_wanted(
     request: CheckoutRequest, state: State, commit: str, place: Path, env: Mapping[str, str]
 ) -> bool:
-    if state.operation is not None or (state.upstream, state.origin) != (commit, request.pin.origin):
+    if state.operation is not None or state.upstream != commit:
+        return False
+    if not _is_from(Git(request.directory, env), request.pin.origin, state):
         return False
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
         return False
@@ -141,6 +138,12 @@ def _is_as_wanted(
         return False
     now = tree_identity(request.directory, env=env)
     return (now.commit, now.tree) == (state.left[""].head, state.identity)
+
+
+def _is_from(git: Git, origin: str, state: State) -> bool:
+    """Tell whether a tree is from an origin; credentials that are named are those that its git has."""
+    plain = remote.without_credentials(origin)
+    return plain == state.origin and (plain == origin or undo.configured_origin(git) == origin)
 
 
 def _prepare(
@@ -157,7 +160,13 @@ def _prepare(
     linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
     fresh = not linked and not all((place / name).exists() for name in REPOSITORY)
     if fresh or (state is not None and state.operation is not None):
-        blank = State(pin.origin, pin.ref, commit, submodules=request.submodules, operation="checkout")
+        blank = State(
+            remote.without_credentials(pin.origin),
+            pin.ref,
+            commit,
+            submodules=request.submodules,
+            operation="checkout",
+        )
         write_state(place, state or blank)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
     known = configuration(plain)
@@ -183,16 +192,16 @@ def _prepare(
 
 def _configure(git: Git, origin: str) -> None:
     """Note the origin, and what lets the user's own git see the files as ours does."""
-    before = git.text("config", "--default", "", "--get", "remote.origin.url")
+    before = undo.configured_origin(git)
     if before == origin:
         return
     if before:
         log.note(f"origin was {process.hide_credentials(before)}")
     for key, value in (
-        ("remote.origin.url", origin),
         ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
         ("core.autocrlf", "false"),
         ("core.eol", "lf"),
+        ("remote.origin.url", origin),  # the last: with it, all are there
     ):
         git.text("config", "--replace-all", key, value)
 
@@ -221,14 +230,14 @@ def _bring(
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     root = Here("", allowed, place, request.pin.origin, commit)
     fetch_submodules(root, wanted=request.submodules, depth=request.depth, transport=request.transport)
+    way_back = undo.remember(parts, state, ours) if request.patched_with else None
     with under_way(place):  # killed here, git leaves locks, and no operation is noted yet
         _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
         protect.keep_commits(parts, state, commit)
-    way_back = undo.remember(parts, state, ours) if request.patched_with else None
     before = {**list_all(parts, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
     save_times(place / OWN_FOLDER / TIMES, before)
     new = State(
-        request.pin.origin,
+        remote.without_credentials(request.pin.origin),
         request.pin.ref,
         commit,
         submodules=request.submodules,

@@ -39,7 +39,10 @@ class Left:
 
 @dataclass(frozen=True)
 class State:
-    """One checkout. ``left`` maps ``""`` (root) and submodule paths to what we left there."""
+    """One checkout. ``left`` maps ``""`` (root) and submodule paths to what we left there.
+
+    ``origin`` is without credentials: git keeps those, in its own configuration alone.
+    """
 
     origin: str
     ref: str

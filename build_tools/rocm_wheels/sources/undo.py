@@ -51,9 +51,10 @@ class _Before:
 
 @dataclass(frozen=True)
 class Before:
-    """A tree before a checkout; ``state`` is ``None`` for a clone of somebody's."""
+    """A tree before a checkout; ``state`` is ``None`` for a clone of somebody's, ``origin`` is git's."""
 
     state: State | None
+    origin: str
     repositories: Mapping[str, _Before]
 
 
@@ -63,7 +64,7 @@ def remember(parts: Sequence[Part], state: State | None, written: Sequence[str])
     ``None`` for a tree in the middle of something: there is no whole one to go back to.
     """
     if not parts[0].head:
-        return Before(state, {})
+        return Before(state, "", {})
     if state is not None and state.operation is not None:
         return None
     mine: dict[str, list[str]] = {part.path: [] for part in parts}
@@ -71,7 +72,13 @@ def remember(parts: Sequence[Part], state: State | None, written: Sequence[str])
         where = holder(path, mine)
         mine[where].append(path.removeprefix(f"{where}/") if where else path)
     looks = side_by_side(lambda part: _look(part, state, mine[part.path]), parts)
-    return Before(state, {part.path: look for part, look in zip(parts, looks, strict=True)})
+    found = {part.path: look for part, look in zip(parts, looks, strict=True)}
+    return Before(state, configured_origin(parts[0].git), found)
+
+
+def configured_origin(git: Git) -> str:
+    """Return the origin that a repository has, with the credentials in it; empty where it has none."""
+    return git.text("config", "--default", "", "--get", "remote.origin.url")
 
 
 def put_back(git: Git, place: Path, before: Before | None, project: Project, times: Listing) -> None:
@@ -93,7 +100,7 @@ def put_back(git: Git, place: Path, before: Before | None, project: Project, tim
         _restore(git, path, was)
     restore_times(git, times, list_all(repositories(git), project, before.state))
     if before.state is not None:
-        git.text("config", "--replace-all", "remote.origin.url", before.state.origin)
+        git.text("config", "--replace-all", "remote.origin.url", before.origin)
         write_state(place, before.state)
     else:
         state_file(place).unlink(missing_ok=True)

@@ -19,11 +19,11 @@ from rocm_wheels.sources.lock import manifest
 from rocm_wheels.sources.lock.rules import (
     moved,
     refuse,
-    without_credentials,
     wrong_names,
     wrong_project,
     wrong_wishes,
 )
+from rocm_wheels.sources.network.remote import without_credentials
 from rocm_wheels.sources.pins.files import read_text
 from rocm_wheels.workspace import write_whole
 

@@ -62,7 +62,8 @@ class CommitFiles:
 class Place:
     """Where a commit is: ``source`` is the ref that it was found by, ``beside`` a folder that may have it.
 
-    ``local``: submodules may come from this machine, as the repository itself does.
+    ``local``: submodules may come from this machine, as the repository itself does. ``path``: where a
+    submodule is in its parent; empty for a project.
     """
 
     origin: str
@@ -70,7 +71,7 @@ class Place:
     source: str = ""
     beside: Path | None = None
     local: bool = False
-    submodule: bool = False
+    path: str = ""
 
 
 class Library:
@@ -162,7 +163,7 @@ class Library:
         own = git.setting(*partial, f"remote.origin.url={place.origin}", *self._transport.settings)
         if place.local:
             own = own.setting("protocol.file.allow=always")
-        elif place.submodule and not remote.is_server(place.origin):  # the user did not name it
+        elif place.path and not remote.is_server(place.origin):  # the user did not name it
             own = own.using(GIT_PROTOCOL_FROM_USER="0")
         options = [word for word in words if word.startswith("-")]
         sources = [word for word in words if not word.startswith("-")]
@@ -175,7 +176,9 @@ class Library:
             "origin",
             *sources,
         ]
-        what = f"reading {place.commit[:12]} of {shown}"
+        what = f"reading {place.commit[:12]} of {shown}" + (
+            f" (submodule {place.path})" if place.path else ""
+        )
 
         def attempt() -> None:
             with self._transport.turn():

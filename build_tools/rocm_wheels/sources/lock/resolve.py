@@ -132,7 +132,7 @@ class _Run:
 
     def _submodule(self, name: str, child: Child, parent: Place) -> list[_Job]:
         beside = None if parent.beside is None else parent.beside / child.path
-        place = Place(child.origin, child.commit, "", beside, parent.local, submodule=True)
+        place = Place(child.origin, child.commit, "", beside, parent.local, child.path)
         with log.prefixed(name):
             files = self._library.open(place, title=f"{child.path}@{child.commit[:12]}")
         self._modules[child.origin, child.commit] = files

@@ -21,20 +21,13 @@ from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.names import project_names
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.sources.network.gitmodules import is_inside
-from rocm_wheels.sources.network.remote import check_ref, origin_of
+from rocm_wheels.sources.network.remote import check_ref, origin_of, without_credentials
 
 # what is wrong: where (keys from the outermost), the sentence, and the text that was found
 Fault = tuple[tuple[str | int, ...], str, object]
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
 _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
-_HTTP = re.compile(r"(?P<scheme>https?://)[^/\s]+@", re.IGNORECASE)
-_PASSWORD = re.compile(r"(?P<user>\A[\w.+-]+://[^/\s:@]*):[^/\s]*@")
-
-
-def without_credentials(origin: str) -> str:
-    """Return an origin that may be shown to everybody: no user in a web address, nowhere a password."""
-    return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
 
 
 def wrong_names(names: Sequence[str]) -> Iterator[Fault]:

@@ -22,6 +22,9 @@ SERVED = "refs/rocm-wheels/served"  # all branches and tags of a server that giv
 BEGUN = "new-"  # begins the names of folders in OWN_FOLDER that are moved to their place when whole
 _MARK = "fetching"  # in OWN_FOLDER while a repository is written, and no operation on its tree is noted
 _BY_NAME_ONLY = re.compile("unadvertised object")  # git 2.28 to 2.51: fetch-pack.c
+_NO_REPOSITORY = re.compile(
+    r"repository .* (not found|does not exist)|does not appear to be a git repository"
+)
 _NO_DEPTH = re.compile("not support shallow|shallow capabilities", re.IGNORECASE)  # fetch-pack.c, http
 
 
@@ -157,6 +160,8 @@ def _transfer(git: Git, wanted: Wanted, arguments: Sequence[str], transport: Tra
     except SourceError as failure:
         if "mismatched algorithms" in str(failure):
             raise no_sha256(process.hide_credentials(wanted.origin)) from failure
+        if _NO_REPOSITORY.search(str(failure)):
+            failure.tip = "check where it is to come from; a server may say so, too, to who may not see it"
         raise
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.errors import SourceError
+from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.sources.git import FETCH_SECONDS, Git
 from rocm_wheels.sources.network.fetch import Wanted, fetch, objects_of, under_way
 from rocm_wheels.sources.network.remote import no_sha256
@@ -54,6 +54,15 @@ class Mirror:
     folder: Path
     git: Git
     space: str
+
+
+def refuse_inside(folder: Path | None, checkout: Path) -> None:
+    """Raise UsageError for a folder of mirrors in a checkout: they outlive it, and others share them."""
+    if folder is not None and folder.absolute().is_relative_to(checkout):
+        raise UsageError(
+            f"the mirrors' folder {folder} lies in the checkout {checkout}",
+            tip="name one that all checkouts can share with --mirror-dir",
+        )
 
 
 def mirror_of(origin: str, folder: Path, env: Mapping[str, str], settings: tuple[str, ...] = ()) -> Mirror:

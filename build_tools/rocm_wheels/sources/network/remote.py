@@ -17,6 +17,8 @@ _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lo
 _LOCAL = re.compile(r"file://", re.IGNORECASE)
 # what anybody's .gitmodules may name (git-config(1), protocol.allow); the rest only who is trusted
 _SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
+_HTTP = re.compile(r"(?P<scheme>https?://)[^/\s]+@", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?P<user>\A[\w.+-]+://[^/\s:@]*):[^/\s]*@")
 _URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
 
 
@@ -32,6 +34,11 @@ def origin_of(text: str, base: Path) -> tuple[str, bool]:
     if _URL.match(text) and not (base / text).exists():
         return text, False
     return str((base / text).resolve()), True
+
+
+def without_credentials(origin: str) -> str:
+    """Return an origin that may be shown to everybody: no user in a web address, nowhere a password."""
+    return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
 
 
 def is_server(origin: str) -> bool:

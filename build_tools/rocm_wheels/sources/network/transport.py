@@ -43,6 +43,12 @@ _FOR_GOOD = re.compile(
     | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_NO_ACCESS = re.compile(
+    r"""authentication\ failed | could\ not\ read\ (username|password) | permission\ denied\ \(
+    | error:\ 40[13]""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LOG_IN = "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
 
 
 @dataclass(frozen=True)
@@ -113,11 +119,21 @@ def tried(
     """
     for number, seconds in enumerate(waits(transport.retries), start=1):
         try:
-            return attempt()
+            return _told(attempt)
         except SourceError as failure:
             if not may_pass(failure):
                 raise
             reason = str(failure).strip().splitlines()[-1].lstrip(" |")
             log.warn(f"{what}: {reason}; trying again in {seconds:.0f} s ({number} of {transport.retries})")
         sleep(seconds)
-    return attempt()
+    return _told(attempt)
+
+
+def _told(attempt: Callable[[], T]) -> T:
+    """Make an attempt; a server that lets nobody in gets the tip that helps there."""
+    try:
+        return attempt()
+    except SourceError as failure:
+        if _NO_ACCESS.search(str(failure)):
+            failure.tip = _LOG_IN
+        raise
