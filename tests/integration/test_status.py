@@ -42,6 +42,24 @@ def door(tree: Patched, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_own_commits_below_another_hipify_are_no_patches(tree: Patched) -> None:
+    tree.checkout(patch=False)
+    tree.commit("Mine", {"plain.txt": "one\ntwo\n", "e.cu": "cuda e\n"})
+    tree.commit("Mine again", {"plain.txt": "three\n"})
+    hipify(
+        load_project("pytorch"),
+        tree.directory,
+        commit=True,
+        env=tree.upstream.env,
+        python=Path(sys.executable),
+    )
+    status = tree.status()
+    assert status.words == ("hipified", "changed")
+    root = status.repositories[0]
+    assert (len(root.commits), root.base, root.hipified) == (2, 0, 0)
+    assert (root.added, root.removed) == (4, 3)  # each commit for itself
+
+
 def test_from_upstream_to_changed(tree: Patched) -> None:
     tree.checkout(hipify=False, patch=False)
     assert tree.status().words == ("upstream",)
@@ -110,7 +128,7 @@ def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
     assert tree_identity(tree.directory, env=tree.env).dirty
     tree.commit("Mine", {})
     again(commit=True)
-    assert tree.status().words == ("patched", "hipified", "changed")
+    assert tree.status().words == ("hipified", "changed")  # no patch was applied
     assert [commit.split(" ")[1] for commit in tree.status().repositories[0].commits] == ["Mine"]
     tree.checkout(patch=False)  # not "nothing to do": the commits are kept on a branch
     assert tree.status().words == ("hipified",)

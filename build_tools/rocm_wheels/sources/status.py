@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.process import hide_credentials
 from rocm_wheels.sources import protect
-from rocm_wheels.sources.git import Git, without_private_filters
+from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
 from rocm_wheels.sources.identity import combined_tree
 from rocm_wheels.sources.patches.apply import ours
 from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
@@ -127,8 +127,9 @@ def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
     hipified = tags.get(HIPIFY_TAG, "")
     if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
         hipified = ""
-    base = _patches(git, upstream, hipified or end)
-    above = _patches(git, hipified, end) if hipified else []
+    known = left is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
+    base = _patches(git, upstream, hipified or end, applied=known)
+    above = _patches(git, hipified, end, applied=known) if hipified else []
     if left is None:  # whose the commits are that lie on top is not known then: they count as somebody's
         own = above if hipified else base
         above, base = [], base if hipified else []
@@ -136,8 +137,8 @@ def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
         own = [] if untouched else protect.own_commits(part, state, upstream)
     files = [] if untouched else protect.changes(part, state)
     added = removed = 0
-    if own and (begin := hipified or upstream if left is None else left.head):
-        added, removed = _lines(git, begin, head)
+    if own:
+        added, removed = _lines_of(git, own)
     if files:
         tree = (
             left.tree if left is not None and left.uncommitted and left.head == head else f"{head}^{{tree}}"
@@ -158,26 +159,41 @@ def _tags(git: Git) -> dict[str, str]:
     return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in said)}
 
 
-def _patches(git: Git, start: str, end: str) -> list[str]:
-    """List the commits (id and subject) between two, newest first, but for ours."""
+def _patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]:
+    """List the commits (id and subject) between two, newest first, but for ours; ``applied``: by us alone.
+
+    Hipify goes on top of somebody's own commits as well: those are no patches.
+    """
     if start == end:
         return []
     found = []
     form = "--format=%ce%x09%h%x09%s"
     for line in git.fields("log", "-z", "--no-show-signature", form, f"{start}..{end}", "--"):
         email, short, subject = line.split("\t", 2)
-        if not ours(email, subject):
+        if not ours(email, subject) and (email == OUR_EMAIL or not applied):
             found.append(f"{short} {subject}")
     return found
 
 
+def _lines_of(git: Git, commits: Sequence[str]) -> tuple[int, int]:
+    """Count the lines that commits (id and subject) add and remove, each for itself; a merge has none."""
+    names = "".join(f"{commit.split(' ', 1)[0]}\n" for commit in commits)
+    options = ("--no-show-signature", "--no-renames", "--ignore-submodules=all", "--format=")
+    said = git.fields("log", "-z", "--numstat", *options, "--no-walk", "--stdin", stdin=names.encode("ascii"))
+    return _sum(said)
+
+
 def _lines(git: Git, old: str, new: str) -> tuple[int, int]:
     """Count the lines added and removed between two trees or commits; submodules are left out."""
-    added = removed = 0
-    fields = git.fields(
-        "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new
+    return _sum(
+        git.fields("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new)
     )
-    for field in fields:
+
+
+def _sum(fields: Sequence[str]) -> tuple[int, int]:
+    """Add up what ``--numstat -z`` printed (between commits a field may be empty)."""
+    added = removed = 0
+    for field in filter(None, (field.lstrip("\n") for field in fields)):
         more, fewer, _ = field.split("\t", 2)
         added, removed = added + int(more.replace("-", "0")), removed + int(fewer.replace("-", "0"))
     return added, removed
