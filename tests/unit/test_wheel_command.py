@@ -11,6 +11,8 @@ from binary_writer import digest_of, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.wheel import group
+from rocm_wheels.variants.document import VariantMetadata, properties_of
+from rocm_wheels.variants.providers import ROCM_BOOTSTRAP, ProviderChoice
 from rocm_wheels.wheels.scan import scan_wheel
 
 INFO = "demo-1.0.dist-info"
@@ -84,8 +86,32 @@ def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.Capt
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"hello"
     assert f"{path}: a comment of 5 bytes" in run(capsys, "verify", path, code=14)[0]
-    run(capsys, "retag", path, "--label", "null", "--in-place")
-    run(capsys, "verify", tmp_path / "demo-1.0-py3-none-any-null.whl")
+    run(capsys, "retag", path, "--local", "x", "--in-place")
+    run(capsys, "verify", tmp_path / "demo-1.0+x-py3-none-any.whl")
+
+
+def test_a_label_and_what_variant_json_says_are_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = VariantMetadata(
+        ("amd", "rocm"),
+        {"mi300": properties_of([("rocm", "version", ["7.2"])])},
+        {"amd": ROCM_BOOTSTRAP, "rocm": ProviderChoice().rocm()},
+    )
+    files = {f"{INFO}/variant.json": stated.to_json()}
+    right = made(tmp_path, files, name="demo-1.0-py3-none-any-mi300.whl")
+    run(capsys, "verify", right)
+    shown = run(capsys, "show", right)[0]
+    assert '"12.29",' in shown and "more ..." in shown and "7.2" in shown
+    assert len(shown.splitlines()) < 60
+    wrong = made(tmp_path, files, name="demo-1.0-py3-none-any-mi200.whl")
+    assert "the file name says mi200, here is mi300" in run(capsys, "verify", wrong, code=14)[0]
+    none = made(tmp_path, name="demo-1.0-py3-none-any-null.whl")
+    assert "variant.json is missing" in run(capsys, "verify", none, code=14)[0]
+    for label in ("mi200x", ""):
+        error = run(capsys, "retag", right, "--label", label, "--output-dir", tmp_path / "out", code=2)[1]
+        assert "its variant.json names its label, too" in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,7 +151,10 @@ def unstamp(
     output_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Make plain wheels of variant wheels: without a label and without variant.json."""
+    """Make plain wheels of variant wheels: without a label and without variant.json.
+
+    Pins on sibling wheels stay as the stamp left them: without +rocm7.2.
+    """
     from rocm_wheels.variants.stamp import unstamp_wheel
     from rocm_wheels.wheels.archive.edits import Edit, edited_name
     from rocm_wheels.wheels.archive.rewrite import require_apart

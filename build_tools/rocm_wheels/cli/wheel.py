@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocm_wheels.wheels.archive.edits import Edit
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_LONGEST_LIST = 12
 _WHEELS = click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
@@ -43,10 +44,19 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
         for name, value in about.items():
             lines = value if isinstance(value, list) else [value]
             if name == "variant" and value:
-                lines = json.dumps(value, indent=1).splitlines()
+                lines = json.dumps(_shortened(value), indent=1).splitlines()
             text = ("\n" + " " * 16).join(map(str, lines))
             if value not in (None, "", []):
                 click.echo(f"{name.replace('_', '-'):15} {text}")
+
+
+def _shortened(value: object) -> object:
+    """Return JSON with long lists cut: the ROCm versions that a release may have are some two hundred."""
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    if isinstance(value, list) and len(value) > _LONGEST_LIST:
+        return [value[0], f"... {len(value) - 2} more ...", value[-1]]
+    return value
 
 
 def _about(wheel: Path) -> dict[str, Any]:
@@ -88,10 +98,11 @@ def _about(wheel: Path) -> dict[str, Any]:
 @_JSON
 @click.option("--list-faults", is_flag=True, help="List the faults that archives are refused for, and leave.")
 def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
-    """Check WHEELs as files: archive, CRCs, RECORD, names. Every fault is named; exit code 14 with any.
+    """Check WHEELs as files: archive, CRCs, RECORD, names, variant.json. Exit code 14 with any fault.
 
-    Each member is inflated and hashed once. This is what PyPI and uv refuse, and more. `rocm-wheels
-    verify` checks all this and whether the wheel is the build that was asked for; it needs a recipe.
+    Every fault is named; each member is inflated and hashed once. This is what PyPI and uv refuse, and
+    more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
+    for; it needs a recipe.
     """
     from rocm_wheels.wheels.archive.faults import FAULTS
 
@@ -117,13 +128,17 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
 
 
 def _checked(wheel: Path) -> dict[str, Any]:
+    from rocm_wheels.variants.metadata import FILE_NAME, faults_in_wheel
     from rocm_wheels.wheels.scan import scan_wheel
 
     try:
-        scan = scan_wheel(wheel, device_code=False)
+        scan = scan_wheel(wheel, keep=(f"*.dist-info/{FILE_NAME}",), device_code=False)
     except DataError as unreadable:  # the other wheels are still worth a look
         return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain(unreadable)]}
     faults = [*scan.faults, *scan.repairable]
+    if scan.name and scan.name.label is not None:
+        document = next((text for name, text in scan.texts.items() if name.endswith(f"/{FILE_NAME}")), None)
+        faults += faults_in_wheel(document, name=f"{wheel}: {FILE_NAME}", label=scan.name.label)
     return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
 
 
@@ -152,6 +167,8 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
     if in_place and output_dir:
         raise UsageError("--in-place and --output-dir exclude each other")
     edit = _edit(**options)
+    if edit.label is not None:
+        _require_no_variant(wheels)
     # what cannot be is told before the first is written
     require_apart((w, (output_dir or w.parent) / edited_name(w.name, edit)) for w in wheels)
     for wheel in wheels:
@@ -163,6 +180,16 @@ def retag(wheels: tuple[Path, ...], output_dir: Path | None, in_place: bool, **o
         if in_place and not same:
             wheel.unlink()
         click.echo(done.path)
+
+
+def _require_no_variant(wheels: Sequence[Path]) -> None:
+    from rocm_wheels.variants.metadata import FILE_NAME
+    from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+
+    for wheel in wheels:
+        if FILE_NAME in read_dist_info_files(wheel):
+            tip = "rocm-wheels stamp --replace --label gives it another, rocm-wheels unstamp takes it away"
+            raise UsageError(f"{wheel}: its {FILE_NAME} names its label, too", tip=tip)
 
 
 def _edit(

@@ -12,7 +12,7 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.variants.document import Properties, Provider, VariantMetadata, describe
 from rocm_wheels.variants.reading import read_document, read_json
 
-__all__ = ["FILE_NAME", "VariantMetadata", "merge", "parse", "parse_in_wheel"]
+__all__ = ["FILE_NAME", "VariantMetadata", "faults_in_wheel", "merge", "parse", "parse_in_wheel"]
 
 FILE_NAME = "variant.json"  # in the .dist-info folder of a wheel
 Documents = Sequence[tuple[str, VariantMetadata]]
@@ -33,6 +33,17 @@ def parse_in_wheel(content: bytes, *, name: str, label: str) -> VariantMetadata:
             tip="a wheel states exactly its own variant; rocm-wheels restamp repairs it",
         )
     return found
+
+
+def faults_in_wheel(content: bytes | None, *, name: str, label: str) -> list[str]:
+    """Return what is wrong with the ``variant.json`` of a wheel with a label; None means that it has none."""
+    if content is None:
+        return [f"{name} is missing, the file name has the label {label}"]
+    try:
+        parse_in_wheel(content, name=name, label=label)
+    except DataError as fault:
+        return [str(fault)]
+    return []
 
 
 def merge(documents: Documents) -> VariantMetadata:
