@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, Properties, files, variant, wheel
@@ -25,7 +26,7 @@ from rocm_wheels.index.server import IndexServer, serving
 from rocm_wheels.index.verify import verify_index
 
 pytestmark = pytest.mark.slow
-UV = ["uv", "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
 KEPT = ("PATH", "LANG", "SYSTEMROOT", "PYTHONPATH", "PYENV_ROOT", "PYENV_VERSION")
 
 
@@ -121,7 +122,7 @@ def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> Non
 
 
 def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
-    compiling = ["uv", "pip", "compile", "-", "--no-cache", "--no-config", "--python-version", "3.12"]
+    compiling = [UV[0], "pip", "compile", "-", "--no-cache", "--no-config", "--python-version", "3.12"]
     words = compiling if tool is UV else [*tool, "--dry-run", "--ignore-installed", "torch"]
     done = subprocess.run(
         [*words, "--index-url", server.url],

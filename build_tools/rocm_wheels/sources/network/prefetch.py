@@ -24,6 +24,7 @@ from rocm_wheels.sources.network.remote import is_server
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.state import OWN_FOLDER
 from rocm_wheels.sources.trees import GITLINK, entries, is_whole, repositories
+from rocm_wheels.workspace import write_whole
 
 _NO = {"false", "no", "off", "0"}
 
@@ -142,6 +143,9 @@ class _Prefetch:
             wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
             depth = self._depth(git, folder, link.module)
             obtain(git, wanted, link.commit, depth=depth, transport=self.transport)
+        if fresh or _is_unborn(git, folder):
+            # cut before its files are written, git would find no revision to go on from
+            write_whole(folder / "HEAD", f"{link.commit}\n")
         here = Here(link.path, git, folder, link.url, link.commit)
         return None, self.links(here)
 
@@ -178,6 +182,13 @@ class _Prefetch:
         if folder.exists():  # the beginning of a clone that was killed
             _discard(folder)
         new.rename(folder)
+
+
+def _is_unborn(git: Git, folder: Path) -> bool:
+    """Tell whether HEAD names a branch that has no commit."""
+    if not (folder / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").startswith("ref:"):
+        return False
+    return not git.succeeds("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
 
 
 def _discard(folder: Path) -> None:
