@@ -100,7 +100,7 @@ def test_an_interruption_ends_them_all(world: World, tmp_path: Path) -> None:
     deadline = time.monotonic() + 30
     while len(list(tmp_path.glob("fetching-*"))) < len(COMPANIONS) and time.monotonic() < deadline:
         time.sleep(0.02)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
     _, err = child.communicate(timeout=20)
     assert child.returncode == 130, err
     assert "Traceback" not in err
@@ -138,7 +138,7 @@ def test_an_interruption_ends_what_waits(world: World, tmp_path: Path) -> None:
             while said not in (line := child.stderr.readline()):
                 assert line
             time.sleep(0.5)
-            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGTERM)  # as Ctrl-C, and never ignored
             begin = time.monotonic()
             child.communicate(timeout=60)
             assert (child.returncode, time.monotonic() - begin < 3) == (130, True)
