@@ -84,3 +84,21 @@ def test_targets_that_no_variant_can_state_are_refused_before_the_build() -> Non
     check_targets(("gfx942", "gfx90a:xnack-", "gfx1100"))
     with pytest.raises(DataError, match=r"holds gfx90a:xnack\+ and no plain code for it"):
         check_targets(("gfx942", "gfx90a:xnack+"))
+
+
+def test_only_what_is_ours_is_replaced_or_taken_away(run: Any) -> None:
+    stamp_run(*run)
+    first = run[2].request.output / "variants"
+    before = variants(run)
+    draft = torch_draft()
+    del draft.members["torch/lib/libtorch_hip.so"]
+    run[1]["pytorch"] = finished("pytorch", draft.write(run[2].request.output))
+    theirs = first / "torch-2.9.0-cp311-cp311-linux_x86_64-rocm7.1_gfx942.whl"
+    theirs.write_text("theirs")
+    with pytest.raises(DataError, match="exists with other bytes"):
+        stamp_run(*run)
+    assert theirs.read_text() == "theirs"
+    run[2].request.output = run[2].request.output.parent / "other"
+    stamp_run(*run)
+    assert theirs.name in variants(run)
+    assert before.keys() < {one.name for one in first.iterdir()}

@@ -18,6 +18,7 @@ from rocm_wheels.pipeline.stamps import Output, Stamp, read_stamp, why_run, writ
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.variants.stamp import StampRequest, plan_stamps, write_stamps
 from rocm_wheels.variants.targets import HeldTargets, choose_targets, held_ids, read_held
+from rocm_wheels.wheels.archive.edits import edited_name
 
 FOLDER = "variants"
 
@@ -54,11 +55,14 @@ def _label(built: Built, setting: Setting) -> str:
     before = read_stamp(steps, name)
     if before is not None and why_run(before, inputs) is None:
         return str(before.facts["label"])
-    ours = {Path(output.path) for output in before.outputs} if before else set()
+    ours = {Path(one.path) for one in before.outputs if one.fault() is None} if before else set()
     held = read_held(built.path) if built.held is None else built.held
     planned = plan_stamps([built.path], _request(held, setting), held={built.path: held})
-    (done,) = write_stamps(planned, folder, replace=bool(ours))
-    for old in ours - {done.path}:
+    target = folder / edited_name(planned[0].source.name, planned[0].edit)
+    (done,) = write_stamps(planned, folder, replace=target in ours)
+    for old in ours - {target}:
+        if old.parent != folder:
+            continue  # in another --output-dir it stays with its wheel
         old.unlink(missing_ok=True)
         log.note(f"{old.name} is replaced by {done.path.name}")
     write_stamp(steps, Stamp(name, inputs, (Output.of(done.path),), {"label": done.label}))
