@@ -17,7 +17,8 @@ import time
 import venv
 from pathlib import Path
 
-from rocm_wheels.cli.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, calls, prepare
+from rocm_wheels.cli.demo import prepare
+from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, calls
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.cli.demo import ROCM_VERSION, TARGETS
+from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
 from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -129,6 +129,121 @@ def test_readme_shows_what_a_demo_prints(demo: Demo) -> None:
         assert any(re.fullmatch(pattern, printed) for printed in said), line
 
 
+def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
+    """Each page names what is there with its digest; targets and ROCm are read from the wheels."""
+    index = demo.folder / "release" / "index"
+    listed = {}
+    for page in index.glob("*/index.json"):
+        for entry in json.loads(page.read_text())["files"]:
+            file = page.parent / entry["filename"]
+            assert entry["hashes"]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+            listed[entry["filename"]] = file
+    wheels = {name: file for name, file in listed.items() if name.endswith(".whl")}
+    assert {name.split("-")[0]: name.split("-")[1] for name in wheels} == {
+        "torch": "2.13.0a0",
+        "triton": demo.wheels()["triton"].name.split("-")[1].split(".rocm")[0],
+    }
+    assert sorted((name.split("-")[0], name[:-4].split("-")[5:]) for name in wheels) == [
+        ("torch", []),
+        ("torch", ["rocm7.0_gfx942"]),
+        ("torch", ["rocm7.1_gfx942_gfx1100"]),
+        ("triton", []),
+        ("triton", ["null"]),
+    ]
+    for name, wheel in wheels.items():
+        held = targets_in(wheel)
+        metadata = dist_info_file(wheel, "METADATA")
+        document = json.loads(dist_info_file(wheel, "variant.json") or "{}")
+        if name.startswith("triton"):
+            assert (held, "Requires-Dist" in metadata) == (set(), False)
+            assert document.get("variants", {"null": {}}) == {"null": {}}
+            continue
+        earlier = "-rocm7.0_" in name
+        assert held == ({"gfx942"} if earlier else set(TARGETS))
+        rocm = EARLIER_ROCM_VERSION if earlier else ROCM_VERSION
+        assert f"Requires-Dist: rocm[libraries]=={rocm}\n" in metadata
+        with zipfile.ZipFile(wheel) as torch:
+            assert f'check_version="{rocm}"' in torch.read("torch/_rocm_init.py").decode()
+        for stated in document.get("variants", {}).values():
+            assert stated == {"amd": {"gfx_arch": sorted(held)}, "rocm": {"version": [rocm[:3]]}}
+    labels = {label for name in wheels for label in name[:-4].split("-")[5:]}
+    joined = [
+        json.loads(file.read_text()) for name, file in listed.items() if name.endswith("-variants.json")
+    ]
+    assert {label for one in joined for label in one["variants"]} == labels
+
+
+def test_the_wheel_for_every_machine_is_the_same_for_both_versions_of_rocm(demo: Demo) -> None:
+    """Otherwise triton would be no null variant: what is in it must not come from ROCm."""
+    held = []
+    for place in (demo.folder / "wheels", demo.folder / "earlier-rocm" / "wheels"):
+        with zipfile.ZipFile(next(place.glob("triton-*.whl"))) as wheel:
+            held.append({n: wheel.read(n) for n in wheel.namelist() if ".dist-info/" not in n})
+    assert held[0] == held[1]
+    assert any(name.endswith(".so") for name in held[0])
+
+
+@pytest.mark.parametrize(
+    ("machine", "labels"),
+    [
+        ("gfx942", ["rocm7.1_gfx942_gfx1100", "rocm7.0_gfx942"]),
+        ("gfx1100", ["rocm7.1_gfx942_gfx1100"]),
+        ("gfx1201", []),
+    ],
+)
+def test_machines_are_offered_what_they_run_the_newer_rocm_first(
+    demo: Demo, machine: str, labels: list[str]
+) -> None:
+    """As variantlib, the reference, ranks them with AMD's provider; it adds a null that may not exist."""
+    program = (
+        "import json, sys; from variantlib.api import get_variants_by_priority as rank\n"
+        "found = rank(variants_json=json.load(open(sys.argv[1])), venv_python_executable=sys.executable)\n"
+        "print(*(one.label for one in found))"
+    )
+    (index,) = (demo.folder / "release/index/torch").glob("*-variants.json")
+    ranked = subprocess.run(
+        [sys.executable, "-c", program, index],
+        env={**demo.env, "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": machine},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ranked.stdout.split() == [*labels, "null"]
+
+
+def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
+    """pip knows no variants; uv knows them, and does not run AMD's provider, so no GPU's is for it."""
+    plain = {name.name.split("-")[0]: name for name in (demo.folder / "release" / "plain").glob("*.whl")}
+    variants = demo.folder / "release" / "variants"
+    (null,) = variants.glob("triton-*-null.whl")
+    expected = {"by-pip": plain, "by-uv": {**plain, "triton": null}}
+    for installer, took in expected.items():
+        (site,) = (demo.folder / "installed" / installer).glob("lib/python*/site-packages")
+        for name, wheel in took.items():
+            installed = site / f"{name}-{wheel.name.split('-')[1]}.dist-info"
+            assert (installed / "variant.json").exists() == (wheel == null)
+            with zipfile.ZipFile(wheel) as archive:
+                for member in archive.namelist():
+                    if not member.endswith("/RECORD"):
+                        assert (site / member).read_bytes() == archive.read(member)
+    ended = subprocess.run(
+        [demo.folder / "installed/by-uv/bin/python", "-I", "-c", "import torch; print(torch.version.hip)"],
+        env=demo.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("7.1.0")
+
+
+def dist_info_file(wheel: Path, name: str) -> str:
+    """A file of the dist-info folder as text, empty when there is none."""
+    with zipfile.ZipFile(wheel) as archive:
+        found = [n for n in archive.namelist() if n.endswith(f".dist-info/{name}")]
+        return archive.read(found[0]).decode() if found else ""
+
+
 def test_torch_requires_its_rocm_and_its_triton(demo: Demo) -> None:
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         metadata = next(torch.read(n).decode() for n in torch.namelist() if n.endswith("/METADATA"))
@@ -147,18 +262,21 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     before = snapshot(demo.folder)
     ended = run_demo(demo)
     assert ended.code == 0, ended.err
-    assert "nothing to do: every wheel is up to date" in ended.err
+    assert ended.err.count("nothing to do: every wheel is up to date") == 2
+    assert "by-pip is up to date" in ended.err and "by-uv is up to date" in ended.err
+    assert "added " not in ended.out
     changed = {p for p, s in snapshot(demo.folder).items() if before.get(p) != s}
     assert not {p for p in changed if p.suffix in {".whl", ".o", ".so", ".hip", ".cu"}}
-    ignored = {"__pycache__", ".locks"}
-    assert not [p for p in changed if "environments" in p.parts and not ignored & set(p.parts)]
+    ignored = {"__pycache__", ".locks", ".lock"}
+    places = {"environments", "installed", "release"}
+    assert not [p for p in changed if places & set(p.parts) and not ignored & set(p.parts)]
 
 
 def test_every_command_that_it_printed_can_be_pasted(demo: Demo) -> None:
     """In the clone, by somebody who activated nothing."""
     said = (demo.folder.parent / "said.txt").read_text()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 4
+    assert len(lines) == 15
     path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"  # for `env python3` of the doors
     for line in lines:
         ended = subprocess.run(

@@ -2,14 +2,13 @@
 
 Only the inputs are made here (repositories, ROCm artifacts). All work is done by the
 commands that are printed, which anybody can paste: they do not know what they work on.
+A release made of other wheels than these, and an environment with another release, are begun anew.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -17,40 +16,27 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.process import shell_line
+from rocm_wheels.demo.commands import (
+    BUILD,
+    EARLIER_ROCM_VERSION,
+    EARLIER_TARGETS,
+    PACKAGES,
+    RELEASED,
+    ROCM_VERSION,
+    ROCM_WHEELS,
+    TARGETS,
+    Call,
+    built_wheels,
+    calls,
+    earlier_calls,
+    earlier_folder,
+    index_calls,
+    install_calls,
+    plain_calls,
+    stamp_calls,
+)
+from rocm_wheels.errors import SdkError
 from rocm_wheels.workspace import exclusive, home, in_clone
-
-ROCM_VERSION = "7.1.0+miniature"
-TARGETS = ("gfx942", "gfx1100")
-
-PACKAGES = "build_tools/build_python_packages.py"
-ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
-BUILD = "build_tools/build_prod_wheels.py"
-LOCK = "sources.lock.json"
-NAMED = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
-
-
-@dataclass(frozen=True)
-class Call:
-    """One ordinary command: its door in the clone, and its arguments."""
-
-    door: str
-    arguments: tuple[str, ...]
-
-    def line(self) -> str:
-        """Return the command as it would be typed in the clone."""
-        started = our_script() if self.door == ROCM_WHEELS else [self.door]
-        return shell_line([*started, *self.arguments])
-
-
-def our_script() -> list[str]:
-    """Return how `rocm-wheels` is started in the clone: the script beside the running Python."""
-    name = "rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels"
-    script = Path(sys.executable).parent / name
-    if not script.exists():
-        return [sys.executable, "-m", "rocm_wheels"]
-    clone = home()
-    return [str(script.relative_to(clone) if script.is_relative_to(clone) else script)]
 
 
 def commands() -> Mapping[str, click.Command]:
@@ -69,6 +55,8 @@ def commands() -> Mapping[str, click.Command]:
 def command(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
 
+    Then make variants of them, an index, and let pip and uv install from it.
+
     Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
     nothing.
     """
@@ -76,9 +64,13 @@ def command(output_dir: Path | None) -> None:
     env = environment()
     folder = (output_dir or (home() if in_clone() else Path.cwd()) / "demo-output").absolute()
     with exclusive(folder, what="demo"):
-        for call in calls(folder, prepare(folder, env)):
-            log.note(log.paint(f"$ {call.line()}", "bold"))
-            run(call)
+        *inputs, build_all = calls(folder, prepare(folder, env))
+        run_all([*inputs, *earlier_calls(folder), build_all])
+        release = begin_release(folder)
+        run_all(stamp_calls(built_wheels(folder), release))
+        run_all(plain_calls(release))
+        run_all(index_calls(release))
+        install(folder, release, env)
     log.note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
 
 
@@ -92,50 +84,60 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", folder)) / ".cache") / "rocm-wheels"
     hipify = fetch_hipify(cache, env=env)
     repositories = make_repositories(miniature, folder / "upstream", hipify=hipify, env=env)
-    make_artifacts(
-        miniature / "rocm", folder / "rocm-artifacts", version=ROCM_VERSION, targets=TARGETS, env=env
-    )
+    for place, version, targets in (
+        (folder / "rocm-artifacts", ROCM_VERSION, TARGETS),
+        (earlier_folder(folder) / "artifacts", EARLIER_ROCM_VERSION, EARLIER_TARGETS),
+    ):
+        make_artifacts(miniature / "rocm", place, version=version, targets=targets, env=env)
     return {name: repository.url for name, repository in repositories.items()}
 
 
-def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
-    """Return the commands that turn the inputs into wheels, in order."""
-    sources, lock = str(folder / "sources"), str(folder / LOCK)
-    return [
-        Call(
-            PACKAGES,
-            ("--artifact-dir", str(folder / "rocm-artifacts"), "--dest-dir", str(folder / "rocm-packages")),
-        ),
-        Call(
-            ROCM_WHEELS,
-            (
-                "lock",
-                *(word for name in NAMED for word in (f"--{name}-origin", urls[name])),
-                *("--rocm-version", ROCM_VERSION),
-                *("--pytorch-rocm-arch", ",".join(TARGETS)),
-                *("-o", lock),
-            ),
-        ),
-        Call(ROCM_WHEELS, ("checkout", "--lock", lock, "--repo", sources)),
-        Call(
-            BUILD,
-            (
-                "build",
-                *("--lock", lock),
-                "--install-rocm",
-                *("--find-links", str(folder / "rocm-packages" / "dist")),
-                *("--rocm-extras", ",".join(f"device-{target}" for target in TARGETS)),
-                *("--root-checkout-dir", sources),
-                *("--output-dir", str(folder / "wheels")),
-            ),
-        ),
-    ]
+def run_all(wanted: Iterable[Call]) -> None:
+    """Run commands in this process, through the same click commands that their doors call."""
+    for call in wanted:
+        show(call)
+        code = commands()[call.door].main(
+            args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False
+        )
+        if code:  # one that has told its failures itself
+            raise click.exceptions.Exit(code)
 
 
-def run(call: Call) -> None:
-    """Run a command in this process, through the same click command that its door calls."""
-    code = commands()[call.door].main(
-        args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False
-    )
-    if code:  # one that has told its failures itself
-        raise click.exceptions.Exit(code)
+def show(call: Call) -> None:
+    """Print a command."""
+    log.note(log.paint(f"$ {call.line()}", "bold"))
+
+
+def begin_release(folder: Path) -> Path:
+    """Return the folder of the release: an empty one unless the last was made of the same wheels.
+
+    What is published is never replaced, so wheels of the same name and other bytes need another index.
+    """
+    from rocm_wheels.demo.folders import fingerprint, make_folder, sha256_of
+
+    wheels = [wheel for found in built_wheels(folder).values() for wheel in found]
+    release = folder / "release"
+    make_folder(release, fingerprint([], *(f"{sha256_of(w)} {w.name}" for w in wheels)), lambda beside: None)
+    return release
+
+
+def install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
+    """Let pip and uv install the release, and say which wheels they took; not again from the same index."""
+    from rocm_wheels.demo.folders import fingerprint, made_from, mark
+    from rocm_wheels.demo.installed import wheel_taken
+    from rocm_wheels.process import run
+    from rocm_wheels.sdk.uv import uv_environment, uv_program
+
+    pages = sorted((release / "index").glob("*/index.json"))
+    for place, wanted in install_calls(folder, release, uv_program()).items():
+        made_of = fingerprint([], *(page.read_text() for page in pages), *(call.line() for call in wanted))
+        current = made_from(place) == made_of
+        for call in wanted:
+            show(call)
+            if not current:
+                line = [call.door, *call.arguments]
+                run(line, env=uv_environment(env), on_line=log.note, check=SdkError)
+        if not current:
+            mark(place, made_of)
+        taken = ", ".join(f"{name} {wheel_taken(place, name)}" for name in RELEASED)
+        log.note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")

@@ -24,9 +24,18 @@ def fingerprint(folders: Iterable[Path], *facts: str) -> str:
     total = hashlib.sha256(repr(facts).encode())
     for folder in folders:
         for path in files_of(folder):
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+            total.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of(path)}\n".encode())
     return total.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 (hex) of a small file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def mark(folder: Path, source: str) -> None:
+    """Say that a folder is whole, and made from the fingerprint ``source``."""
+    (folder / _MARK).write_text(f"{source}\n", encoding="utf-8")
 
 
 def made_from(folder: Path) -> str | None:
@@ -55,7 +64,7 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
     beside.mkdir(parents=True)
     try:
         fill(beside)
-        (beside / _MARK).write_text(f"{source}\n", encoding="utf-8")
+        mark(beside, source)
         if folder.exists():
             os.replace(folder, old)
         os.replace(beside, folder)
