@@ -15,6 +15,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.commits import foreign_commits
 from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.network.fetch import SERVED
 from rocm_wheels.sources.state import FETCHED_REF, State
 from rocm_wheels.sources.trees import (
     GITLINK,
@@ -160,7 +161,7 @@ def own_commits(part: Part, state: State | None, target: str) -> list[str]:
         known.append(state.upstream)
     if part.head in known:
         return []
-    return foreign_commits(part.git, *(commit for commit in known if commit), "--remotes")
+    return foreign_commits(part.git, *(commit for commit in known if commit), "--remotes", f"--glob={SERVED}")
 
 
 def _files(parts: Sequence[Part], state: State | None, *, links: bool = False) -> list[str]:
