@@ -424,3 +424,9 @@ def test_an_index_of_2025_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixtu
         "amd": {"plugin-api": "rocm_variant_provider", "requires": ["rocm-variant-provider>=0.1,<1"]},
         "nvidia": {"requires": ["nvidia-variant-provider>=0.0.1"]},
     }
+    wheel, there = old_variant(tmp_path), tmp_path / "out" / index.name
+    assert run(restamp, wheel, index, "--output-dir", tmp_path / "out", *own) == 2
+    assert f"{there} exists with another content" in capfd.readouterr().err
+    assert [one.name for one in (tmp_path / "out").iterdir()] == [index.name]
+    assert run(restamp, index, there, "--output-dir", tmp_path / "both", *own) == 2
+    assert "would both become" in capfd.readouterr().err

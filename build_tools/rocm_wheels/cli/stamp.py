@@ -199,6 +199,8 @@ def restamp(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.variants.restamp import INDEX_SUFFIX, RestampRequest, plan_restamps, restamp_index
     from rocm_wheels.variants.stamp import Stamped, write_stamps
+    from rocm_wheels.wheels.archive.rewrite import require_apart
+    from rocm_wheels.workspace import write_whole
 
     _require(files, "restamp")
     if wrong := [one for one in files if one.suffix != ".whl" and not one.name.endswith(INDEX_SUFFIX)]:
@@ -216,12 +218,17 @@ def restamp(  # noqa: PLR0917 - click passes them by name
         joined=_joined(release["join"]),
     )
     planned = plan_restamps([one for one in files if one.suffix == ".whl"], request)
-    indexes = [(one, *restamp_index(one, request)) for one in files if one.suffix != ".whl"]
+    indexes = []
+    for one in (one for one in files if one.suffix != ".whl"):
+        document, notes = restamp_index(one, request)
+        content, place = document.to_json(), (output_dir or one.parent) / one.name
+        _require_free(place, content, replace=replace)
+        indexes.append((Stamped(one, place, "", {}, len(content), notes), content))
+    require_apart((made.source, made.path) for made, _ in indexes)
     done = write_stamps(planned, output_dir, replace=replace)
-    for one, document, notes in indexes:
-        place = (output_dir or one.parent) / one.name
-        _write(place, document.to_json(), replace=replace)
-        done.append(Stamped(one, place, "", {}, place.stat().st_size, notes))
+    for made, content in indexes:
+        write_whole(made.path, content)
+        done.append(made)
     _show(done, as_json=as_json)
 
 
@@ -250,12 +257,9 @@ def _require(files: Sequence[Path], command: str) -> None:
         raise UsageError("no files were named", tip=f"for example: rocm-wheels {command} dist/*.whl")
 
 
-def _write(place: Path, content: bytes, *, replace: bool) -> None:
-    from rocm_wheels.workspace import write_whole
-
+def _require_free(place: Path, content: bytes, *, replace: bool) -> None:
     if place.exists() and place.read_bytes() != content and not replace:
         raise UsageError(f"{place} exists with another content", tip="name another folder, or say --replace")
-    write_whole(place, content)
 
 
 def _show(done: Sequence[Stamped], *, as_json: bool) -> None:
