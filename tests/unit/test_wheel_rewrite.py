@@ -9,6 +9,7 @@ import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from binary_writer import digest_of, wheel
@@ -349,6 +350,22 @@ def test_without_hard_links_other_bytes_stay_too(tmp_path: Path, monkeypatch: py
         rewrite_wheel(source, tmp_path / "out", Edit(label="x", put={"a": b""}))
     assert first.read_bytes() == content
     assert [one.name for one in (tmp_path / "out").iterdir()] == [first.name]
+
+
+def test_two_runs_that_make_the_same_wheel_both_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out, link = made(tmp_path), tmp_path / "out", os.link
+    content = rewrite_wheel(source, tmp_path / "first", Edit(label="x")).path.read_bytes()
+
+    def later(name: object, target: str | Path, **more: Any) -> None:
+        if Path(target).suffix == ".whl":  # the other run is a moment earlier
+            Path(target).write_bytes(content)
+        link(name, target, **more)
+
+    monkeypatch.setattr(os, "link", later)
+    assert rewrite_wheel(source, out, Edit(label="x")).path.read_bytes() == content
+    assert len(list(out.iterdir())) == 1
 
 
 @pytest.mark.parametrize("nameless", [True, False])

@@ -40,18 +40,24 @@ class Hidden:
             self._name = self._named()
         self._close()  # Windows renames no open file
         os.chmod(self._name, 0o644)
-        if self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False):
-            return  # files of different sizes are told apart without reading them
+        if self._is_there(self._name):
+            return
         if replace:
             os.replace(self._name, self._target)
             return
         try:  # unlike a rename, a link takes no name that another has got first
             os.link(self._name, self._target)
         except OSError:  # also where the file system has no hard links
+            if self._is_there(self._name):
+                return  # another run has just made the same
             if os.path.lexists(self._target):
                 tip = "name another folder, or ask for it to be replaced"
                 raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
             os.replace(self._name, self._target)
+
+    def _is_there(self, name: Path) -> bool:
+        """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
+        return self._target.exists() and filecmp.cmp(name, self._target, shallow=False)
 
     def _named(self) -> Path:
         """Give a file without a name a hidden one."""
