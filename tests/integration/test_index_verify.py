@@ -188,7 +188,8 @@ def test_families_are_read_too(root: Path, tmp_path: Path) -> None:
 
 @contextmanager
 def strange(root: Path, way: str) -> Iterator[str]:
-    """Serve an index in a wrong way: ``forbidden``, ``wrong-type``, ``no-ranges``, ``busy`` (each path once)."""
+    """Serve an index in a wrong way: ``forbidden``, ``wrong-type``, ``no-ranges``, ``unreadable``,
+    ``busy`` (each path once)."""
     busy: set[str] = set()
 
     class Handler(BaseHTTPRequestHandler):
@@ -203,6 +204,9 @@ def strange(root: Path, way: str) -> Iterator[str]:
                 self.send_error(403 if way == "forbidden" else 404)
                 return
             content = path.read_bytes()
+            if way == "unreadable" and path.suffix == ".whl" and self.command == "GET":
+                self.send_error(500)
+                return
             self.send_response(200)
             html = path.suffix == ".html" and way != "wrong-type"
             self.send_header("Content-Type", "text/html" if html else "binary/octet-stream")
@@ -234,6 +238,21 @@ def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr()
     assert f"error: {way}: {url}/" in told.out
     assert "faults in http" in told.err
+
+
+def test_credentials_of_a_url_are_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with strange(root, "forbidden") as url:
+        assert run_command(command, [url.replace("//", "//user:geheim@")]) == 14
+        assert run_command(command, [url.replace("//", "//user:geheim@"), "--json"]) == 14
+    told = capsys.readouterr()
+    assert "geheim" not in told.out + told.err
+
+
+def test_a_file_that_breaks_off_is_told(root: Path) -> None:
+    """With --full files are read whole; one that can be looked at and not read is no crash."""
+    with strange(root, "unreadable") as url:
+        found = verify_index(url, full=True, retries=0).findings
+    assert any(one.fault == "broken-link" and "cannot be read whole: 500" in one.said for one in found)
 
 
 def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:

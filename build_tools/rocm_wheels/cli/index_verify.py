@@ -10,6 +10,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.errors import AuditError, UsageError
+from rocm_wheels.process import hide_credentials
 
 if TYPE_CHECKING:
     from rocm_wheels.index.verify import Verified
@@ -46,11 +47,11 @@ def verify(  # noqa: PLR0917 - click passes them by name
         raise UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
     found = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
     if as_json:
-        click.echo(json.dumps(_as_json(index, found), indent=1))
+        click.echo(hide_credentials(json.dumps(_as_json(index, found), indent=1)))
     else:
         for one in found.findings:
-            click.echo(f"{one.severity}: {one.fault}: {one.where}: {one.said}")
-        click.echo(f"{index}: {found.files} files of {found.projects} projects")
+            click.echo(hide_credentials(f"{one.severity}: {one.fault}: {one.where}: {one.said}"))
+        click.echo(hide_credentials(f"{index}: {found.files} files of {found.projects} projects"))
     if found.errors:
         raise AuditError(f"{len(found.errors)} faults in {index}")
 

@@ -20,10 +20,18 @@ from rocm_wheels.index.entries import Entry
 from rocm_wheels.index.pages import REPOSITORY_VERSION
 from rocm_wheels.index.staging import stage_project, stage_tops
 from rocm_wheels.index.switching import Rank, Switch, carry_out
-from rocm_wheels.index.views import HTML, STATE, View, families, families_file, read_state, state_text
+from rocm_wheels.index.views import (
+    HTML,
+    PENDING,
+    STATE,
+    View,
+    families,
+    families_file,
+    read_state,
+    state_text,
+)
 from rocm_wheels.workspace import exclusive
 
-_PENDING = "pending.json"
 PATIENCE = 600.0  # seconds for another writer to end
 
 
@@ -87,7 +95,7 @@ class Change:
         for view, names in self._names.items():
             stage_tops(self._switch, view, sorted(names), [] if view.family else every)
         if not self._switch.is_empty:
-            self._switch.commit(self.root / STATE / _PENDING, self.root)
+            self._switch.commit(self.root / STATE / PENDING, self.root)
 
     def _stage_families(self) -> None:
         """Stage the pages that follow: a wheel for everybody is on every family's pages."""
@@ -113,7 +121,7 @@ def changing(
     require_index(root, create=create)
     _require_own_page(root)
     with exclusive(root / STATE, what=what, patience=patience):
-        if (note := root / STATE / _PENDING).exists():
+        if (note := root / STATE / PENDING).exists():
             log.note(f"{root}: finishing a change that was cut short")
             carry_out(note, root)
         with Switch.open(root / STATE / "parts") as switch:

@@ -133,7 +133,11 @@ def _check_digest(link: Link, reach: Reach, report: FileReport, *, full: bool, k
         return
     digest = None if full else known(link.url)
     if digest is None and (full or local_path(link.url) is not None):
-        digest = reach.digest(link.url)
+        try:
+            digest = reach.digest(link.url)
+        except (UnreachableError, OSError) as cause:
+            report.add(link, "broken-link", f"cannot be read whole: {cause}")
+            return
     if digest is not None and digest != link.sha256.lower():
         report.add(link, "wrong-hash", f"has sha256 {digest}, its link says {link.sha256}")
 

@@ -131,7 +131,7 @@ class Crawl:
         if other.status != 200:
             return page, []
         try:
-            second = read_page(other.content, kind, url)
+            second = read_page(other.content, kind, answer.url)
         except DataError as wrong:
             return page, [Finding(other.url, "bad-page", explain(wrong))]
         differing = [*_differing(page, second)]

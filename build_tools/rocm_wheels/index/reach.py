@@ -73,7 +73,7 @@ class Reach:
         return found.status_code, int(size) if size.isdigit() else None
 
     def digest(self, url: str) -> str:
-        """Return the sha256 (hex) of a whole file."""
+        """Return the sha256 (hex) of a whole file; UnreachableError when it cannot be read."""
         if (path := local_path(url)) is not None:
             return digest_of_file(path)
         hasher = hashlib.sha256()
@@ -84,7 +84,8 @@ class Reach:
                     hasher.update(piece)
             return answer
 
-        self._ask(read)
+        if (status := self._ask(read).status_code) != 200:
+            raise UnreachableError(f"{status}")
         return hasher.hexdigest()
 
     def texts(self, url: str, name: str, size: int | None) -> tuple[bytes, str | None]:

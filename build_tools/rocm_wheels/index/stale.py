@@ -12,7 +12,7 @@ from rocm_wheels.index.faults import Finding
 from rocm_wheels.index.pages import TAIL, as_links, head, project_html, root_html, root_json
 from rocm_wheels.index.releases import variants_files
 from rocm_wheels.index.staging import project_pages, variants_paths
-from rocm_wheels.index.views import HTML, JSON, LINKS, STATE, View, combined, families
+from rocm_wheels.index.views import HTML, JSON, LINKS, PENDING, STATE, View, combined, families
 
 
 def stale_pages(view: View) -> Iterator[Finding]:
@@ -20,6 +20,9 @@ def stale_pages(view: View) -> Iterator[Finding]:
     if not (view.root / STATE).is_dir():
         yield from _unlisted(view)
         return
+    if (note := view.root / STATE / PENDING).exists():
+        said = "a change is being made, or was cut short: the next command that changes the index finishes it"
+        yield Finding(str(note), "stale-page", said)
     names = view.projects()
     links = [head("Links of all projects")]
     for project in names:

@@ -13,6 +13,7 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.entries import Entry, from_line, in_order, to_line
 
 STATE = ".index"
+PENDING = "pending.json"  # in the state: a change that is being made
 HTML, JSON, LINKS = "index.html", "index.json", "links.html"
 VARIANTS = "variants"  # folder of a project that holds variants files by their digest
 _FAMILY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
