@@ -115,6 +115,11 @@ TABLE: list[tuple[str, Change, str]] = [
     ("directory-place", has(after=INNER), "bytes are in front of the archive or between"),
     ("directory-place", has(end={"size": 5000}), "cut short by"),
     ("directory-size", has(wide={"size": 1 << 40}, end={"size": 0xFFFFFFFF}), "a directory of 109951162"),
+    (
+        "directory-size",
+        has(wide={"here": 250_001, "count": 250_001}, end={"here": 0xFFFF, "count": 0xFFFF}),
+        "for 250001 members",
+    ),
     ("entry-count", has(end={"count": 2, "here": 2}), "more entries than the 2"),
     ("entry-count", has(end={"count": 9, "here": 9}), "3 entries, its end record says 9"),
     ("zip64-end", has(wide={"at": 7}), "said to lie at 7"),

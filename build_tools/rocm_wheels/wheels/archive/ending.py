@@ -15,7 +15,8 @@ from rocm_wheels.wheels.archive.records import END, END64, LOCATOR, MOST16, MOST
 
 ReadAt = Callable[[int, int], bytes]
 _LONGEST_COMMENT = 0xFFFF
-_LARGEST_DIRECTORY = 64 << 20  # half a million members; one that claims more is no wheel
+# what claims more is no wheel: the largest have some 40,000 members, and each takes 1 KB of memory here
+_LARGEST_DIRECTORY, _MOST_MEMBERS = 64 << 20, 250_000
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def read_ending(read: ReadAt, length: int) -> Ending:
         disk, first_disk, here, count, size, offset = wide
     if disk or first_disk or here != count:
         raise UnreadableError("several-disks", "a part of an archive on several disks")
-    if size > _LARGEST_DIRECTORY:
-        raise UnreadableError("directory-size", f"a directory of {size} bytes")
+    if size > _LARGEST_DIRECTORY or count > _MOST_MEMBERS:
+        raise UnreadableError("directory-size", f"a directory of {size} bytes for {count} members")
     if offset + size != behind:
         raise UnreadableError("directory-place", _misplaced(offset, size, behind))
     return Ending(offset, size, count, tuple(faults))
