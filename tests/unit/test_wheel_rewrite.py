@@ -470,6 +470,12 @@ def test_reading_dist_info_inflates_nothing_else(tmp_path: Path) -> None:
     assert sorted(found) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
 
 
+def test_a_dist_info_folder_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "_LARGEST_DIST_INFO", 1000)
+    with pytest.raises(DataError, match=f"{INFO} has [0-9]+ bytes: too many"):
+        read_dist_info_files(made(tmp_path))
+
+
 def test_an_edit_of_a_usage_error_names_no_wheel_as_damaged(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         rewrite_wheel(made(tmp_path), tmp_path, Edit(build="x"))

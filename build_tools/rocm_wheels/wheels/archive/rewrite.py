@@ -24,6 +24,7 @@ from rocm_wheels.wheels.dist_info import dist_info_folders
 from rocm_wheels.wheels.members import WheelArchive, digest_of_file
 from rocm_wheels.wheels.record import SIGNATURES, RecordEntry
 
+_LARGEST_DIST_INFO = 128 << 20
 _TEXTS = ("METADATA", "WHEEL", "RECORD")
 
 
@@ -88,6 +89,8 @@ def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
         if len(folders) != 1:
             raise DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
         inside = [entry for entry in archive.members if entry.name.startswith(folders[0] + "/")]
+        if (size := sum(entry.size for entry in inside)) > _LARGEST_DIST_INFO:
+            raise DataError(f"{source}: {folders[0]} has {size} bytes: too many for lists and licences")
         return {entry.name.partition("/")[2]: archive.read(entry) for entry in inside}
 
 
