@@ -116,6 +116,7 @@ WRONG = [
     (["{box}/index", "{new}", "--expect", "torch"], "is not name==version"),
     (["{box}/index", "{new}", "-r", "a b"], "'a b' is not a requirement"),
     (["http://127.0.0.1:9/", "{new}"], "cannot be reached"),
+    (["{box}/index", "{box}/torch-2.13.0-py3-none-any-rocm7.whl"], "is a variant wheel"),
 ]
 
 
@@ -125,6 +126,7 @@ def test_wrong_input(
 ) -> None:
     new = wheel(tmp_path / "new", version=NEW)
     (tmp_path / "note").write_text("a note\n")
+    (tmp_path / "torch-2.13.0-py3-none-any-rocm7.whl").write_bytes(new.read_bytes())
     before = files(tmp_path)
     assert check(*(word.format(box=tmp_path, new=new) for word in words)) == 2
     assert said in capsys.readouterr().err

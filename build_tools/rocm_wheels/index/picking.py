@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.entries import name_parts
 from rocm_wheels.index.expecting import Asked, Expected, Wheel, expectation, older_releases
@@ -42,6 +43,7 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
     wheels of an older version than the newest. UsageError when it cannot be told what is expected.
     """
     base = base_url(index)
+    asked = replace(asked, new=_without_variants(asked.new))
     projects = sorted({name_parts(path.name)[0] for path in asked.new})
     wanted = list(asked.requirements) or projects
     names = {requirement: requirement_name(requirement) for requirement in wanted}
@@ -64,6 +66,19 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
                     asking = Check(requirement, python, tool, expected=version, why=why)
                     checks.append(_compare(asking, taken, expected, usable))
     return checks
+
+
+def _without_variants(new: Sequence[Path]) -> list[Path]:
+    """Leave variant wheels out: pip does not read them, uv ranks them otherwise; UsageError when all are."""
+    plain = [path for path in new if name_parts(path.name)[2] is None]
+    if not plain:
+        raise UsageError(
+            f"{new[0].name} is a variant wheel: those are chosen by properties, not by version alone",
+            tip="name the plain wheels of the release",
+        )
+    if left := [path.name for path in new if path not in plain]:
+        log.note(f"left out, as variants are chosen by properties: {', '.join(left)}")
+    return plain
 
 
 def candidates(base: str, project: str, new: Sequence[Path], reach: Reach) -> list[Wheel]:
