@@ -14,10 +14,10 @@ from types import ModuleType
 import click
 import pytest
 
-from rocm_wheels.cli import demo
 from rocm_wheels.cli.boundary import INTERRUPTED, run_command
 from rocm_wheels.cli.build import _show as show
 from rocm_wheels.cli.build import production
+from rocm_wheels.demo import commands
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.pipeline.wheels import Summary
 
@@ -138,15 +138,15 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
 def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = demo.Call(demo.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
+    call = commands.Call(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
     script = tmp_path / "my clone/.venv/bin/rocm-wheels"
-    monkeypatch.setattr(demo, "home", lambda: tmp_path / "my clone")
+    monkeypatch.setattr(commands, "home", lambda: tmp_path / "my clone")
     monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
     assert call.line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
     script.parent.mkdir(parents=True)
     script.touch()
     assert call.line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
-    monkeypatch.setattr(demo, "home", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr(commands, "home", lambda: tmp_path / "elsewhere")
     assert call.line() == f"'{script}' lock -o 'a lock.json'"
 
 
