@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_wheels.cli.demo import begin_release
 from rocm_wheels.demo.folders import fingerprint, made_from, make_folder
 from rocm_wheels.errors import DataError
 
@@ -64,3 +65,15 @@ def test_the_fingerprint_sees_names_contents_and_facts(tmp_path: Path) -> None:
     assert fingerprint([tmp_path], "7.1.0") == first
     (tmp_path / "a").rename(tmp_path / "b")
     assert fingerprint([tmp_path], "7.1.0") != first
+
+
+def test_a_release_of_other_wheels_is_begun_anew(tmp_path: Path) -> None:
+    """An index refuses other bytes under a name that it has published."""
+    wheel = tmp_path / "wheels" / "torch-1-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"one")
+    page = begin_release(tmp_path) / "index.html"
+    page.touch()
+    assert begin_release(tmp_path) == page.parent and page.exists()
+    wheel.write_bytes(b"two")
+    assert begin_release(tmp_path) == page.parent and not page.exists()

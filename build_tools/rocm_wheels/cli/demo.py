@@ -64,8 +64,8 @@ def command(output_dir: Path | None) -> None:
     env = environment()
     folder = (output_dir or (home() if in_clone() else Path.cwd()) / "demo-output").absolute()
     with exclusive(folder, what="demo"):
-        *inputs, build_all = calls(folder, prepare(folder, env))
-        run_all([*inputs, *earlier_calls(folder), build_all])
+        run_all(calls(folder, prepare(folder, env)))
+        run_all(earlier_calls(folder))
         release = begin_release(folder)
         run_all(stamp_calls(built_wheels(folder), release))
         run_all(plain_calls(release))

@@ -31,7 +31,6 @@ ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
 BUILD = "build_tools/build_prod_wheels.py"
 LOCK = "sources.lock.json"
 NAMED = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
-_LEFT_OUT = ("apex", "pytorch-audio", "pytorch-vision")
 
 
 @dataclass(frozen=True)
@@ -89,23 +88,24 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
 
 
 def earlier_calls(folder: Path) -> Sequence[Call]:
-    """Return the commands that build triton and torch against the earlier ROCm, from the same sources.
+    """Return the commands that build triton and torch against the earlier ROCm, from the same commits.
 
-    They have a work directory of their own, since one holds what was built last. They come before the
-    other build, so that the build trees of that one are in place at the end.
+    They have checkouts of their own: a work directory holds what was built last, and two of them
+    that share a source would take its build tree from each other.
     """
     earlier = earlier_folder(folder)
+    sources = str(earlier / "sources")
     return [
         _packages(earlier / "artifacts", earlier / "packages"),
+        Call(ROCM_WHEELS, ("checkout", *RELEASED, "--lock", str(folder / LOCK), "--repo", sources)),
         Call(
             BUILD,
             (
                 "build",
                 *("--rocm-sdk-version", f"=={EARLIER_ROCM_VERSION}"),
                 *("--pytorch-rocm-arch", ",".join(EARLIER_TARGETS)),
-                *(f"--no-build-{project}" for project in _LEFT_OUT),
                 *_installing(earlier / "packages", EARLIER_TARGETS),
-                *("--root-checkout-dir", str(folder / "sources"), "--work-dir", str(earlier / "work")),
+                *("--root-checkout-dir", sources),
                 *("--output-dir", str(earlier / "wheels")),
             ),
         ),
