@@ -41,10 +41,11 @@ def chosen(project: str, ref: str, given: Mapping[str, Any]) -> PatchSet | None:
     from rocm_wheels.errors import UsageError
     from rocm_wheels.sources.patches.sets import choose_set
 
-    name, folder = given.get("patchset"), folder_of(given)
+    name = given.get("patchset")
+    if name is not None and not given["patch"]:
+        raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
+    folder = folder_of(given)
     if not given["patch"]:
-        if name is not None:
-            raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
         return None
     return choose_set(project, ref, folder, name=name, line=given.get("line"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rocm_wheels import process
@@ -88,10 +90,8 @@ def resolve(
     shown = process.hide_credentials(origin)
     what = f"asking {shown} for {ref}"
     tip = f"check {options[0]} and the network; nothing was changed"
-    if transport.mirrors is not None:
-        tip += f". A mirror never answers for a branch or tag; it does for a commit ({options[1]})"
     asking = git.setting(*transport.settings)
-    with advised(asking.directory):
+    with advised(asking.directory), _no_mirror_answers(transport, options[1]):
         said = tried(
             lambda: process.capture(
                 asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
@@ -126,3 +126,15 @@ def resolve(
             tip=f"give the whole name, {' or '.join(commits)}",
         )
     return commits[names[0]], names[0]
+
+
+@contextmanager
+def _no_mirror_answers(transport: Transport, option: str) -> Iterator[None]:
+    """Say of a server that cannot be asked that a mirror does not stand in for it."""
+    try:
+        yield
+    except SourceError as failure:
+        if transport.mirrors is not None:
+            stands = f"A mirror never answers for a branch or tag; it does for a commit ({option})"
+            failure.tip = f"{failure.tip}. {stands}"
+        raise
