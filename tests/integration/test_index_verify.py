@@ -255,6 +255,22 @@ def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     assert any(one.fault == "broken-link" and "cannot be read whole: 500" in one.said for one in found)
 
 
+def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None:
+    """A page that links to a file here would have it read, and its digest shown."""
+    secret = tmp_path / "secret-1.0-py3-none-any.whl"
+    secret.write_text("secret")
+    for page in (root / "index.json", root / "torch" / "index.json"):
+        page.unlink()
+    for page in (root / "index.html", root / "torch" / "index.html"):
+        text = page.read_text()
+        page.write_text(text.replace("</body>", f'<a href="{secret.as_uri()}#sha256=0">secret</a></body>'))
+    with serving(root) as server:
+        found = verify_index(server.url, full=True).findings
+    told = [one for one in found if secret.as_uri() in one.where + one.said]
+    assert {one.fault for one in told} == {"broken-link", "forms-differ"}
+    assert sum("leads from a server to a file of this machine" in one.said for one in told) == 2
+
+
 def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:
     with strange(root, "no-ranges") as url:
         result = verify_index(url)

@@ -16,6 +16,7 @@ from rocm_wheels.index.building import build_index
 from rocm_wheels.index.entries import Entry, escaped, from_line, in_order, name_parts, to_line
 from rocm_wheels.index.marking import remove_wheels, yank_wheels
 from rocm_wheels.index.pages import as_links, project_html, project_json
+from rocm_wheels.index.reading import read_page
 from rocm_wheels.index.views import View
 
 DIGEST = "ab" * 32
@@ -235,3 +236,46 @@ def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
     assert build_index(root, now=NOW).gone == ()
     remove_wheels(root, [path.name])
     assert View(root).own_projects() == []
+
+
+def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_path: Path) -> None:
+    root, path = tmp_path / "index", wheel(tmp_path)
+    add_wheels(root, [path], now=NOW, files_url="../../files")
+    add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
+    assert not (tmp_path / "files").exists()
+    for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
+        links = read_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}").links
+        wanted = f"https://host/files/{escaped(path.name)}"
+        assert wanted in [link.url for link in links], page
+
+
+def test_a_reason_of_several_lines_spoils_no_page(tmp_path: Path) -> None:
+    add_wheels(tmp_path, [wheel(tmp_path / "new")], now=NOW, files_url="https://files.example/")
+    reason = 'broken\n<a href="https://evil.example/">\r\n"quoted" lines of text'
+    yank_wheels(tmp_path, ["torch==2.9.1+rocm7.1.0"], reason=reason)
+    for page in ("torch/index.html", "links.html"):
+        links = read_page((tmp_path / page).read_bytes(), "text/html", "https://host/").links
+        assert [link.yanked for link in links] == [reason], page
+
+
+NO_PAGES = [
+    ("text/html", b'<a href="http://[/x">x</a>'),
+    ("application/vnd.pypi.simple.v1+json", b"[" * 100_000),
+    *(
+        ("application/vnd.pypi.simple.v1+json", json.dumps({"meta": {"api-version": "1.1"}, **page}).encode())
+        for page in (
+            {"projects": [{"name": 5}]},
+            {"files": [{"filename": 5, "url": "x", "hashes": {}}]},
+            {"files": [{"filename": "x", "url": "x", "hashes": {"sha256": 5}}]},
+            {"files": [{"filename": "x", "url": "x", "hashes": {}, "size": "5"}]},
+            {"files": [{"filename": "x", "url": "x", "hashes": {}, "requires-python": [3]}]},
+            {"files": [{"filename": "x", "url": "x", "hashes": {}, "core-metadata": {"sha256": 5}}]},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), NO_PAGES, ids=range(len(NO_PAGES)))
+def test_pages_of_strangers_are_refused(kind: str, content: bytes) -> None:
+    with pytest.raises(DataError, match="https://host/ "):
+        read_page(content, kind, "https://host/")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from index_wheels import NOW, files, wheel
 
-from rocm_wheels.errors import RocmWheelsError, UsageError, explain
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, explain
 from rocm_wheels.index import taking
 from rocm_wheels.index.adding import add_wheels, checked_url
 from rocm_wheels.index.building import build_index
 from rocm_wheels.index.digests import read_digests
 from rocm_wheels.index.marking import remove_wheels, yank_wheels
+from rocm_wheels.index.taking import stated_python
 from rocm_wheels.index.views import View
 from rocm_wheels.wheels.members import WheelArchive
 
@@ -195,9 +198,81 @@ def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
 def test_urls_of_files() -> None:
     assert checked_url("https://host/w") == "https://host/w/"
     assert checked_url("../../w//") == "../../w/"
-    for wrong in ("", " ", "https://host/?a", 'a"b'):
+    for wrong in (
+        "",
+        " ",
+        "https://host/?a",
+        '/a"b',
+        "host/w",
+        "w",
+        "./w",
+        "../",
+        "../w/..",
+        "/a\nb",
+        "https://",
+    ):
         with pytest.raises(UsageError, match="not the URL of a folder"):
             checked_url(wrong)
+    with pytest.raises(UsageError, match=r"https://\*\*\*@host/w has credentials"):
+        checked_url("https://user:secret@host/w")
+
+
+def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
+    root, other = tmp_path / "index", tmp_path / "other"
+    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    other.write_text("of somebody else")
+    plans = [
+        ([], "../other"),
+        ([], str(other)),
+        ([["../other", "torch/x"]], "x"),
+        ([["index.html", "../other"]], "x"),
+    ]
+    for renamed, removed in plans:
+        note = root / ".index" / "pending.json"
+        note.write_text(json.dumps({"rename": renamed, "remove": [removed]}))
+        with pytest.raises(DataError, match="is damaged"):
+            add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
+        note.unlink()
+        assert other.read_text() == "of somebody else"
+    state = root / ".index" / "torch.jsonl"
+    known = json.loads(state.read_text())
+    for change in ({"name": "../../other"}, {"size": "1"}, {"yanked": 1}, {"place": None}):
+        state.write_text(json.dumps({**known, **change}) + "\n")
+        with pytest.raises(DataError, match=r"torch\.jsonl:1 is damaged"):
+            add_wheels(root, [wheel(tmp_path)], now=NOW)
+    (root / ".index" / "families.json").write_text('["../.."]')
+    with pytest.raises(DataError, match=r"families\.json is damaged"):
+        add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
+
+
+def test_a_family_takes_the_folder_of_nothing_else(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    for name in ("index.html", "links.html", "Index.JSON", "variants", ".."):
+        with pytest.raises(UsageError, match="no name for a folder"):
+            add_wheels(root, [wheel(tmp_path)], now=NOW, family=name)
+    add_wheels(root, [wheel(tmp_path)], now=NOW, family="gfx94X")
+    clash = wheel(tmp_path, "gfx94x", "1.0")
+    with pytest.raises(UsageError, match="has a family of the name of the project gfx94x"):
+        add_wheels(root, [clash], now=NOW)
+    shutil.copy(clash, root)
+    with pytest.raises(UsageError, match="has a family of the name of the project gfx94x"):
+        build_index(root, now=NOW)
+
+
+def test_a_symbolic_link_is_linked_as_the_wheel_it_leads_to(tmp_path: Path) -> None:
+    real = wheel(tmp_path / "real")
+    beside = tmp_path / real.name
+    try:
+        beside.symlink_to(Path("real") / real.name)
+    except OSError:
+        pytest.skip("no right to make symbolic links")
+    add_wheels(tmp_path / "index", [beside], now=NOW, link=True)
+    assert (tmp_path / "index" / "torch" / real.name).samefile(real)
+
+
+def test_fields_of_metadata_end_where_the_description_begins() -> None:
+    said = b"Metadata-Version: 2.4\r\nName: a\r\nVersion: 1\r\n\r\nRequires-Python: >=99\r\n"
+    assert not stated_python(said, "a-1-py3-none-any.whl")
 
 
 def test_what_is_known_is_not_guessed_when_it_is_damaged(tmp_path: Path) -> None:

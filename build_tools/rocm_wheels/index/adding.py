@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +15,12 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing, require_index
 from rocm_wheels.index.entries import Entry, name_parts
 from rocm_wheels.index.taking import Taken, take_wheel
-from rocm_wheels.index.views import View, checked_family, families, refuse_other_bytes
+from rocm_wheels.index.views import View, checked_family, families, refuse_family_name, refuse_other_bytes
 from rocm_wheels.parallel import each
+from rocm_wheels.process import hide_credentials
 from rocm_wheels.wheels.members import digest_of_file
+
+_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,7 @@ def add_wheels(
     new: list[str] = []
     with changing(root, what="index add", create=True, patience=patience) as change:
         for project in dict.fromkeys(wheel.project for wheel in taken):
-            if project in families(root):
-                raise UsageError(f"{root} has a family of the name of the project {project}")
+            refuse_family_name(root, project, families(root))
             entries = change.read(view, project)
             for path, wheel in zip(wheels, taken, strict=True):
                 if wheel.project == project and _add(change, view, wheel, path, entries, link=link):
@@ -79,12 +83,22 @@ def _require_different(wheels: Sequence[Path]) -> None:
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of a folder of wheels with a slash at its end; UsageError when it is none."""
-    if not url.strip() or any(sign in url for sign in "?#\"'<> "):
+    """Return the URL of a folder of wheels with a slash at its end; UsageError when it is none.
+
+    It is whole, or begins with a slash or ``../``, and has no password, which the pages would tell everybody.
+    """
+    if (shown := hide_credentials(url)) != url:
         raise UsageError(
-            f"--files-url {url!r} is not the URL of a folder", tip="for example: https://host/wheels/"
+            f"--files-url {shown} has credentials, and the pages would show them", tip="leave them out"
         )
-    return url.rstrip("/") + "/"
+    place = url.rstrip("/") + "/"
+    inside = posixpath.normpath(place) == ".."  # the folder of the index, where wheels are copied to
+    if not _PLACE.match(url) or any(sign in url for sign in "?#\"'<> \\") or not url.isprintable() or inside:
+        raise UsageError(
+            f"--files-url {url!r} is not the URL of a folder elsewhere",
+            tip="for example: https://host/wheels/, /wheels/ or, from a project page, ../../wheels/",
+        )
+    return place
 
 
 def _from_state(view: View, path: Path) -> Taken | None:
@@ -129,7 +143,7 @@ def _bring(change: Change, source: Path, target: Path, entry: Entry, *, link: bo
     part = change.new_part()
     if link:
         try:
-            os.link(source, part)
+            os.link(source.resolve(), part)  # a link to a symbolic link would lead nowhere from here
         except OSError as cause:
             raise UsageError(
                 f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"

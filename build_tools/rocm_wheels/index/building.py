@@ -11,7 +11,14 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing
 from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
 from rocm_wheels.index.taking import State, Taken, take_listed, take_wheel
-from rocm_wheels.index.views import STATE, View, checked_family, families, refuse_other_bytes
+from rocm_wheels.index.views import (
+    STATE,
+    View,
+    checked_family,
+    families,
+    refuse_family_name,
+    refuse_other_bytes,
+)
 from rocm_wheels.parallel import each
 
 _MOST_SHOWN = 20
@@ -62,6 +69,7 @@ def build_index(
         names = sorted({*families(root), *new_families})
         for view in [View(root, family) for family in ["", *names]]:
             for project, found in _scan(view, names):
+                refuse_family_name(root, project, names)
                 had = change.read(view, project)
                 entries = reader.entries(view, project, found, had)
                 new += len(entries.keys() - had.keys())

@@ -12,12 +12,13 @@ from rocm_wheels.errors import DataError, UsageError, explain
 from rocm_wheels.index.checks import KnownDigest, check_file, check_variants
 from rocm_wheels.index.faults import Finding
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.reach import ACCEPT, Answer, Reach, UnreachableError
+from rocm_wheels.index.reach import ACCEPT, Answer, Reach, UnreachableError, local_path
 from rocm_wheels.index.reading import Link, Page, file_name, read_page
 from rocm_wheels.index.views import JSON, LINKS
 
 _READ = ("text/html", HTML_TYPE, JSON_TYPE)
 _MOST_SHOWN = 5
+_HERE = "leads from a server to a file of this machine"
 Result = tuple[list[Finding], int]  # faults, files looked at
 Job = Callable[[], "tuple[Result, list[Job]]"]
 
@@ -59,6 +60,9 @@ class Crawl:
         self.findings += self._missing_project()
         listed: dict[str, str] = {}
         for link in page.links if page else ():
+            if self._leads_here(link):
+                self.findings.append(Finding(self.base, "broken-link", f"{link.href} {_HERE}"))
+                continue
             name = canonicalize_name(link.name)
             if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
                 self.findings.append(
@@ -96,11 +100,18 @@ class Crawl:
             page, differing = self._with_json(url, page, answer)
             findings += differing
             self._links |= {link.url: link.sha256 for link in page.links}
-            opened = _ProjectPage(name, url, {file_name(link): link for link in page.links})
+            here = [link for link in page.links if self._leads_here(link)]
+            findings += [Finding(url, "broken-link", f"{link.href} {_HERE}") for link in here]
+            links = [link for link in page.links if link not in here]
+            opened = _ProjectPage(name, url, {file_name(link): link for link in links})
             opened.left |= opened.links.keys()
             return (findings, 0), [self._file(opened, file) for file in opened.links]
 
         return job
+
+    def _leads_here(self, link: Link) -> bool:
+        """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
+        return local_path(link.url) is not None and local_path(self.base) is None
 
     def _file(self, page: _ProjectPage, name: str) -> Job:
         def job() -> tuple[Result, list[Job]]:

@@ -48,8 +48,8 @@ class Entry:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether it lies somewhere else (``--files-url``)."""
-        return "://" in self.place or self.place.startswith("/")
+        """Tell whether it lies somewhere else (``--files-url``), not in its project's folder or beside."""
+        return self.place not in ("", "../")
 
     @property
     def version(self) -> Version:
@@ -63,7 +63,9 @@ class Entry:
 
     def moved(self, place: str) -> Entry:
         """Return it as it is seen from a page for which everything is ``place`` further away."""
-        return self if self.is_remote else replace(self, place=posixpath.normpath(place + self.place) + "/")
+        if "://" in self.place or self.place.startswith("/"):
+            return self
+        return replace(self, place=posixpath.normpath(place + self.place) + "/")
 
 
 @lru_cache(maxsize=4096)
@@ -129,8 +131,19 @@ def from_line(line: str, *, where: str) -> Entry:
     """Read a line; DataError with ``where`` when it was not written by ``to_line``."""
     try:
         entry = Entry(**json.loads(line))
-    except (ValueError, TypeError) as cause:
+        if not _is_plain(entry):
+            raise ValueError("values of other kinds")
+    except (ValueError, TypeError, RecursionError) as cause:
         raise DataError(
             f"{where} is damaged", tip="take it from a copy, or remove the file and run `index build`"
         ) from cause
     return entry
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Tell whether values are of their kinds, and the name that of a file in a folder."""
+    texts = entry.name, entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.place
+    said = *texts, entry.yanked or "", entry.variant or ""
+    numbers = entry.size, entry.changed
+    plain = all(isinstance(text, str) for text in said) and all(isinstance(one, int) for one in numbers)
+    return plain and "/" not in entry.name and "\\" not in entry.name

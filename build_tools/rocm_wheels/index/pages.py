@@ -141,6 +141,8 @@ def as_links(project: str, page: bytes) -> bytes:
 
 
 def _further(project: str, line: bytes) -> bytes:
+    if not line.startswith(LINK):  # the reason of a yank has several lines
+        return line
     target = line[len(LINK) :]
     if b"://" in target.partition(b'"')[0] or target.startswith(b"/"):
         return line

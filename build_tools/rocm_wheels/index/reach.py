@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,7 @@ class Reach:
                 return _remote_texts(archive, label)
         except (RemoteZipError, RequestException, OSError) as cause:
             raise UnreachableError(str(cause)) from cause
-        except (zipfile.BadZipFile, NotImplementedError, EOFError) as cause:
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
             raise DataError(f"{url} is not a readable wheel") from cause
 
     def _session(self) -> requests.Session:

@@ -87,9 +87,12 @@ def _read_html(content: bytes, url: str) -> Page:
         raise DataError(f"{url} is not UTF-8") from cause
     parser = _Anchors()
     parser.feed(text)
-    base = urljoin(url, parser.metas.get("base", ""))
     faults = _version_faults(parser.metas.get("pypi:repository-version", "1.0"))
-    links = [_html_link(anchor, base) for anchor in parser.found if anchor.attributes.get("href")]
+    try:
+        base = urljoin(url, parser.metas.get("base", ""))
+        links = [_html_link(anchor, base) for anchor in parser.found if anchor.attributes.get("href")]
+    except ValueError as cause:
+        raise DataError(f"{url} has a link that is no URL") from cause
     return Page(tuple(links), tuple(faults))
 
 
@@ -123,7 +126,9 @@ def _read_json(content: bytes, url: str) -> Page:
                 tuple(_project_link(project["name"], url) for project in top["projects"]), tuple(faults)
             )
         links = tuple(_json_link(file, url) for file in top["files"])
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        if not all(map(_is_plain, links)):
+            raise TypeError("values of other kinds")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise DataError(f"{url} is not a page of an index") from cause
     stated = top.get("versions")
     if not isinstance(stated, list):
@@ -131,7 +136,15 @@ def _read_json(content: bytes, url: str) -> Page:
     return Page(links, tuple(faults))
 
 
+def _is_plain(link: Link) -> bool:
+    """Tell whether the values of a page are of the kinds that PEP 691 says."""
+    texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python
+    return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
+
+
 def _project_link(name: str, url: str) -> Link:
+    if not isinstance(name, str):
+        raise TypeError("a name is text")
     return Link(name, f"{name}/", urljoin(url, f"{name}/"))
 
 

@@ -109,8 +109,8 @@ def carry_out(note: Path, root: Path) -> None:
     """Do what is left of an exchange, then remove its note; DataError when that cannot be read."""
     try:
         plan = json.loads(note.read_text(encoding="utf-8"))
-        names = [(root / part, root / path) for part, path in plan["rename"]]
-        gone = [root / path for path in plan["remove"]]
+        names = [(_below(root, part), _below(root, path)) for part, path in plan["rename"]]
+        gone = [_below(root, path) for path in plan["remove"]]
     except (ValueError, KeyError, TypeError) as cause:
         tip = f"remove it and run `rocm-wheels index build {root}`"
         raise DataError(f"{note} is damaged", tip=tip) from cause
@@ -138,10 +138,16 @@ def remove_all(paths: Iterable[Path]) -> None:
                 break
 
 
+def _below(root: Path, written: str) -> Path:
+    """Return a path of a note; ValueError for one outside: an index may come from somebody else."""
+    _within(root, root / written)
+    return root / written
+
+
 def _within(root: Path, path: Path) -> str:
     return Path(os.path.normpath(path)).relative_to(root).as_posix()
 
 
 def _reach_disk(path: Path) -> None:
-    with open(path, "rb+") as file:
+    with open(path, "rb+" if os.name == "nt" else "rb") as file:  # a linked wheel may be read-only
         os.fsync(file.fileno())

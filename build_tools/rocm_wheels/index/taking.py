@@ -21,6 +21,8 @@ from rocm_wheels.wheels.names import parse_wheel_name
 
 _FIELD = re.compile(rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
 
+_HEADERS_END = re.compile(rb"\n\r?\n")
+
 
 @dataclass(frozen=True)
 class State:
@@ -116,7 +118,7 @@ def read_texts(archive: WheelArchive, path: Path, label: str | None) -> tuple[by
 def stated_python(metadata: bytes, file_name: str) -> str:
     """Return Requires-Python of a wheel's METADATA; DataError when that is of another wheel or wrong."""
     said: dict[bytes, str] = {}
-    for key, value in _FIELD.findall(metadata.partition(b"\n\n")[0]):
+    for key, value in _FIELD.findall(_HEADERS_END.split(metadata, maxsplit=1)[0]):
         said.setdefault(key.lower(), value.decode("utf-8", "replace"))
     name, version, _ = name_parts(file_name)
     stated = said.get(b"name", ""), said.get(b"version", "")

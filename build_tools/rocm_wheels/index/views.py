@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,11 +88,14 @@ def families(root: Path) -> list[str]:
     """Return the families of an index."""
     path = families_file(root)
     try:
-        return [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+        names = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+        if not all(map(_FAMILY.fullmatch, names)):
+            raise ValueError("no names of folders")
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (ValueError, TypeError) as cause:
+    except (ValueError, TypeError, RecursionError) as cause:
         raise DataError(f"{path} is damaged", tip='it is a list of names: ["gfx1100"]') from cause
+    return names
 
 
 def views(root: Path) -> list[View]:
@@ -106,7 +110,7 @@ def state_text(entries: dict[str, Entry]) -> bytes:
 
 def checked_family(root: Path, family: str) -> str:
     """Return the name of a family; UsageError when it cannot be a folder of this index."""
-    if not _FAMILY.fullmatch(family) or family == VARIANTS:
+    if not _FAMILY.fullmatch(family) or family.lower() in (VARIANTS, HTML, JSON, LINKS):
         raise UsageError(
             f"--family {family!r} is no name for a folder", tip="for example: --family gfx94X-dcgpu"
         )
@@ -116,6 +120,14 @@ def checked_family(root: Path, family: str) -> str:
             f"--family {family}: the index has a project of that name", tip="choose another name"
         )
     return family
+
+
+def refuse_family_name(root: Path, project: str, names: Iterable[str]) -> None:
+    """Raise UsageError when a project has the folder of a family, also where capitals are not told apart."""
+    if project in [canonicalize_name(name) for name in names]:
+        raise UsageError(
+            f"{root} has a family of the name of the project {project}", tip="one of them needs another index"
+        )
 
 
 def combined(view: View, project: str, own: dict[str, Entry], general: dict[str, Entry]) -> dict[str, Entry]:
