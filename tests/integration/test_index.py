@@ -122,7 +122,8 @@ def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> Non
 
 
 def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
-    compiling = [UV[0], "pip", "compile", "-", "--no-cache", "--no-config", "--python-version", "3.12"]
+    compiling = [UV[0], "pip", "compile", "-", "--no-cache", "--no-config", "--python", sys.executable]
+    compiling += ["--no-python-downloads", "--python-version", "3.12"]
     words = compiling if tool is UV else [*tool, "--dry-run", "--ignore-installed", "torch"]
     done = subprocess.run(
         [*words, "--index-url", server.url],

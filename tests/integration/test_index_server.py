@@ -79,6 +79,7 @@ STATUS = [
     ("/../secret", 404),
     ("/%2e%2e/secret", 404),
     ("/torch/%00", 404),
+    (f"/{'a' * 5000}/", 404),
     ("/torch", 301),
     (TORCH, 200),
     (TORCH.replace("%2B", "+"), 200),
@@ -111,6 +112,20 @@ def test_parts_of_files(server: IndexServer, asked: str, status: int, part: slic
         assert content == whole[part]
     if status == 206:
         assert headers["content-range"].endswith(f"/{len(whole)}")
+
+
+def test_a_client_that_leaves_is_no_matter(
+    server: IndexServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.truncate(64 << 20)
+    with serving(tmp_path) as other:
+        with socket.create_connection(other.server_address[:2]) as leaving:
+            leaving.sendall(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+            leaving.recv(1)  # the rest is not read: the connection is reset
+        assert ask(other, "/none")[0] == 404
+    other.server_close()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_port_that_is_taken(server: IndexServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from index_wheels import NOW, files, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.resolve_check import command
+from rocm_wheels.index import picking
 from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.reach import Reach
 from rocm_wheels.index.server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
@@ -121,9 +124,15 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG)
-def test_wrong_input(
-    words: list[str], said: str, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
+    words: list[str],
+    said: str,
+    index: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(picking, "Reach", partial(Reach, retries=0))  # a server is asked again for seconds
     new = wheel(tmp_path / "new", version=NEW)
     (tmp_path / "note").write_text("a note\n")
     (tmp_path / "torch-2.13.0-py3-none-any-rocm7.whl").write_bytes(new.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,4 +92,5 @@ def serve(folder: Path, host: str, port: int) -> None:
     with IndexServer(folder, host, port) as server:
         click.echo(server.url)
         log.note("only for tests; Ctrl-C ends it")
-        server.serve_forever()
+        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
+            server.serve_forever()

@@ -7,6 +7,7 @@ is not there. It has no limits, no encryption and no access control.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rocm_wheels.errors import UsageError
@@ -57,6 +58,11 @@ class IndexServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except OSError as cause:
             raise UsageError(f"cannot listen on {host}:{port}", tip="choose another --port") from cause
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet of clients that leave before the end, as installers do that have seen enough."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
@@ -112,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         parts = urlsplit(self.path)
         place = self._place(unquote(parts.path))
-        if place is None or not place.exists():
+        if place is None:
             self._plain(HTTPStatus.NOT_FOUND)
         elif place.is_file():
             self._file(place, _TYPES.get(place.suffix, "application/octet-stream"), body=body)
@@ -126,8 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
         words = [word for word in path.split("/") if word]
         if any(word in ("..", STATE) or "\0" in word or "\\" in word for word in words):
             return None
-        found = self.server.folder.joinpath(*words).resolve()
-        return found if found.is_relative_to(self.server.folder) else None
+        found = self.server.folder.joinpath(*words)
+        try:
+            inside = found.resolve().is_relative_to(self.server.folder) and found.exists()
+        except OSError:  # a name that is too long for any file
+            return None
+        return found if inside else None
 
     def _page(self, folder: Path, wanted: str, *, body: bool) -> None:
         kind = chosen_type(wanted or self.headers.get("Accept", ""))
