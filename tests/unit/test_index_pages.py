@@ -58,6 +58,7 @@ PLACES = [
     ("../", "a%2Bb"),
     ("../../torch/", "../torch/a%2Bb"),
     ("https://host/w/", "https://host/w/a%2Bb"),
+    ("S3://host/w/", "S3://host/w/a%2Bb"),
     ("/w/", "/w/a%2Bb"),
 ]
 

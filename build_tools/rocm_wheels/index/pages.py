@@ -7,6 +7,7 @@ recommends: an old pip stumbled over the other), PEP 592 (yanked), PEP 629 and 7
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +29,9 @@ _HEAD = (
 TAIL = b"</body>\n</html>\n"
 _BODY = b"<body>\n"
 LINK = b'<a href="'
+_ELSEWHERE = re.compile(
+    LINK + rb"(?:[A-Za-z][A-Za-z0-9+.-]*:|\.\./|/)"
+)  # a link that is no file of the folder
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def root_json(projects: Iterable[str]) -> bytes:
 def as_links(project: str, page: bytes) -> bytes:
     """Return the links of a project page as they are written on a page one folder above."""
     lines = page[page.find(_BODY) + len(_BODY) : page.rfind(TAIL)]  # a page of ours: links and nothing else
-    if b'href="http' in lines or b'href="/' in lines or b'href="../' in lines:
+    if _ELSEWHERE.search(lines):
         return b"".join(_further(project, line) for line in lines.splitlines(keepends=True))
     return lines.replace(LINK, LINK + project.encode() + b"/")
 
