@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
-# name: (module:attribute under rocm_wheels.cli, one line for --help)
+from rocm_wheels.cli.lazy import LazyGroup
+
 _COMMANDS = {
     "build": ("index_change:build", "Write the pages for the wheels in a folder."),
     "add": ("index_change:add", "Add wheels, all or none."),
@@ -27,27 +26,6 @@ index, others wait; to an object store, upload from one place: files first, then
 """
 
 
-class _Group(click.Group):
-    """Knows its commands by name, imports one to run or explain it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the work."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
-
-
-@click.group("index", cls=_Group, help=_HELP)
+@click.group("index", cls=LazyGroup, lazy=_COMMANDS, help=_HELP)
 def command() -> None:
     """Hold the commands about indexes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 
 from rocm_wheels.cli import checkout_options, network, patches
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.lazy import LazyGroup
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import option_name, project_names
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rocm_wheels.sources.lock.make import LockRequest, Wish
 
 _FILE = click.Path(path_type=Path)
-# name: (module:attribute under rocm_wheels.cli, one line for --help)
 _COMMANDS = {
     "diff": ("lock_diff:command", "Show what changed between two locks, with the commits between."),
     "update": ("lock_update:command", "Resolve the refs of some projects again."),
@@ -40,27 +39,6 @@ Example:
 """
 
 
-class _Group(click.Group):
-    """The command itself, and those about files that it made."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands about locks."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one of them."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them without importing."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
-
-
 def _command() -> click.Group:
     sources = [
         option
@@ -76,8 +54,9 @@ def _command() -> click.Group:
             ),
         )
     ]
-    return _Group(
+    return LazyGroup(
         "lock",
+        lazy=_COMMANDS,
         params=[
             click.Option(["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."),
             click.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
