@@ -38,8 +38,8 @@ def noted_in(path: Path) -> Iterator[None]:
 
 def started(leader: int) -> None:
     """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
-    if _ledger.get() is not None and (began := _began(leader)):
-        _write(f"+{leader} {began}\n")
+    if _ledger.get() is not None and (when := began(leader)):
+        _write(f"+{leader} {when}\n")
 
 
 def ended(leader: int) -> None:
@@ -85,6 +85,12 @@ def members(leaders: set[int]) -> list[int]:
     return found
 
 
+def began(pid: int) -> str:
+    """Return when a process began: the boot and ticks since then; nothing where that cannot be known."""
+    fields = _fields(pid) if sys.platform == "linux" else []
+    return f"{_boot()} {fields[19]}" if fields else ""
+
+
 def _fields(pid: int) -> list[str]:
     """Return what stands behind the name in /proc/<pid>/stat (proc(5)), nothing when it has ended."""
     try:
@@ -94,21 +100,15 @@ def _fields(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _began(pid: int) -> str:
-    """Return when a process began: the boot and ticks since then; nothing where that cannot be known."""
-    fields = _fields(pid) if sys.platform == "linux" else []
-    return f"{_boot()} {fields[19]}" if fields else ""
-
-
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _may_be_ours(leader: int, began: str) -> bool:
+def _may_be_ours(leader: int, noted: str) -> bool:
     """Tell whether a noted group is the one that has this number now; its leader may be gone."""
-    if now := _began(leader):
-        return now == began
-    return sys.platform == "linux" and began.startswith(f"{_boot()} ")
+    if now := began(leader):
+        return now == noted
+    return sys.platform == "linux" and noted.startswith(f"{_boot()} ")
 
 
 def _kill(pid: int) -> None:

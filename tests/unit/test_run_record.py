@@ -1,0 +1,101 @@
+"""The record of a run: events that are written so that whatever ends us leaves them readable."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels import groups
+from rocm_wheels.pipeline.record import writing
+from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+
+NOON = datetime(2026, 11, 21, 15, 41, 30, 123456, tzinfo=timezone.utc)
+
+
+def lines(record: RunRecord) -> list[str]:
+    return record.path.read_text(encoding="ascii").splitlines()
+
+
+def test_an_event_is_one_line_with_its_time_and_clock(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path, lambda: (NOON, 12.5))
+    record.write("step-begun", step="build-pytorch-cp311", log=tmp_path / "log", after=("a", "b"), jobs=None)
+    record.write("run-ended", outcome="done")
+    assert lines(record) == [
+        '{"time":"2026-11-21T15:41:30.123Z","clock":12.5,"event":"step-begun","step":"build-pytorch-cp311",'
+        f'"log":"{tmp_path}/log","after":["a","b"],"jobs":null}}',
+        '{"time":"2026-11-21T15:41:30.123Z","clock":12.5,"event":"run-ended","outcome":"done"}',
+    ]
+
+
+def test_the_time_is_utc_wherever_we_are(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path, lambda: (NOON.astimezone(timezone(timedelta(hours=5))), 0))
+    record.write("run-ended")
+    assert json.loads(lines(record)[0])["time"] == "2026-11-21T15:41:30.123Z"
+
+
+def test_credentials_are_never_written_however_deep(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path)
+    record.write(
+        "command", command="pip --index-url https://u:secret@host/x", environment={"A": ["s3://k:secret@b"]}
+    )
+    assert "secret" not in record.path.read_text()
+    assert json.loads(lines(record)[0])["environment"] == {"A": ["s3://***@b"]}
+
+
+def test_names_of_files_that_are_not_utf8_come_back(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path)
+    record.write("output", path=os.fsdecode(b"/x/\xff.whl"), text="line\nline\u2028")
+    (line,) = lines(record)
+    assert os.fsencode(json.loads(line)["path"]) == b"/x/\xff.whl"
+
+
+def test_an_event_after_a_torn_line_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path)
+    record.path.write_bytes(b'{"event":"a"}\n{"event":"to')
+    record.write("b")
+    assert [line[:12] for line in lines(record)] == ['{"event":"a"', '{"event":"to', '{"time":"202']
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_full_disk_is_an_error_and_the_next_event_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    record = RunRecord(tmp_path)
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[:room])
+
+    monkeypatch.setattr(writing.os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        record.write("lost")
+    monkeypatch.undo()
+    record.write("kept")
+    assert json.loads(lines(record)[-1])["event"] == "kept"
+    assert len(lines(record)) == (2 if room else 1)
+
+
+def test_what_json_cannot_hold_is_a_bug_that_shows(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path)
+    for fields in ({"value": float("nan")}, {"value": object()}, {"time": 1}):
+        with pytest.raises((ValueError, TypeError)):
+            record.write("odd", **fields)
+    assert not record.path.exists()
+
+
+def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
+    names = [new_run(tmp_path / "runs", NOON).folder.name for _ in range(3)]
+    assert names == ["20261121-154130", "20261121-154130-2", "20261121-154130-3"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
+def test_a_process_is_known_by_when_it_began() -> None:
+    assert groups.began(os.getpid()) == groups.began(os.getpid()) != ""
+    assert groups.began(2**22 + 1) == ""
