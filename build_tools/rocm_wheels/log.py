@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 
 _COLOURS = {"bold": "1", "green": "32", "yellow": "33", "red": "31", "dim": "2"}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -23,13 +22,11 @@ from typing import IO
 
 from rocm_wheels import ending, groups
 from rocm_wheels.errors import BuildError, RocmWheelsError
+from rocm_wheels.shell import hide_secrets, secrets_of, shell_line
 
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 _TAIL_LINES = 15
-# up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
-# endless word would take time with the square of its length
-_URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
 _FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
@@ -42,37 +39,6 @@ class Finished:
 
     returncode: int
     seconds: float
-
-
-def hide_credentials(text: str) -> str:
-    """Replace user and password in every URL of ``text`` by ``***``."""
-    return _URL_CREDENTIALS.sub(r"\g<scheme>***@", text)
-
-
-def environment_changes(base: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what differs between two environments: name → new value, ``None`` where it is removed."""
-    changes: dict[str, str | None] = {k: v for k, v in wanted.items() if base.get(k) != v}
-    changes.update({k: None for k in base if k not in wanted})
-    return dict(sorted(changes.items()))
-
-
-def shell_line(
-    argv: Sequence[str | os.PathLike[str]],
-    *,
-    cwd: Path | None = None,
-    changes: Mapping[str, str | None] | None = None,
-) -> str:
-    """Write a command so that it can be pasted into a shell, with only the changed variables before it."""
-    words = [shlex.quote(os.fspath(word)) for word in argv]
-    prefix: list[str] = []
-    if changes:
-        removed = [name for name, value in changes.items() if value is None]
-        given = [f"{name}={shlex.quote(value)}" for name, value in changes.items() if value is not None]
-        prefix = ["env", *[f"-u {name}" for name in removed], *given] if removed else given
-    line = " ".join([*prefix, *words])
-    if cwd is not None:
-        line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
-    return hide_credentials(line)
 
 
 def run(
@@ -101,6 +67,7 @@ def run(
     begin = time.monotonic()
     child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
     expired = _Watchdog(child, timeout, silence)
+    secrets = secrets_of(env)
     tail: list[str] = []
     sink: IO[str] | None = None
     try:
@@ -111,7 +78,7 @@ def run(
         assert child.stdout is not None
         for raw in _pieces(child.stdout):
             expired.heard()
-            line = hide_credentials(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            line = hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets)
             if calm is not None and calm(line):
                 expired.no_longer()
             if raw.endswith(b"\r"):
@@ -173,7 +140,7 @@ def capture(
     finally:
         _ended(child)
     if child.returncode:
-        said = hide_credentials((err or out).decode("utf-8", "replace")).splitlines()
+        said = hide_secrets((err or out).decode("utf-8", "replace"), secrets_of(env)).splitlines()
         raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=_tip(said, tip))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 

@@ -11,7 +11,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.errors import AuditError, UsageError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 
 if TYPE_CHECKING:
     from rocm_wheels.index.verify import Verified

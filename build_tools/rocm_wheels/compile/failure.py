@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rocm_wheels.compile.error_lines import ECHOES, ERRORS, Kind
 from rocm_wheels.errors import BuildError
-from rocm_wheels.process import environment_changes, shell_line
+from rocm_wheels.shell import environment_changes, shell_line
 
 _LOOK_AHEAD = 400  # lines between an error and clang's "when compiling for gfx…"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.process import shell_line
+from rocm_wheels.shell import shell_line
 from rocm_wheels.workspace import home
 
 ROCM_VERSION = "7.1.0+miniature"

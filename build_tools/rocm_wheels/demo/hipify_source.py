@@ -19,7 +19,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from rocm_wheels.demo.folders import make_folder
 from rocm_wheels.errors import SourceError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 
 VERSION = "2.13.0"
 _DEFAULT_INDEX = "https://pypi.org/simple"

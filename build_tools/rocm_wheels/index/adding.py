@@ -17,7 +17,7 @@ from rocm_wheels.index.entries import Entry, name_parts
 from rocm_wheels.index.taking import Taken, take_wheel
 from rocm_wheels.index.views import View, checked_family, families, refuse_family_name, refuse_other_bytes
 from rocm_wheels.parallel import each
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.wheels.members import digest_of_file
 
 _PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins

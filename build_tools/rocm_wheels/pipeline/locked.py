@@ -16,8 +16,8 @@ from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.process import shell_line
 from rocm_wheels.sdk.environment_spec import python_version
+from rocm_wheels.shell import shell_line
 from rocm_wheels.sources import build_env
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.identity import TreeIdentity, tree_identity

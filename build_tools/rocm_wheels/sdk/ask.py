@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture, shell_line
+from rocm_wheels.process import capture
+from rocm_wheels.shell import shell_line
 
 _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
 _SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
-from rocm_wheels.process import capture, hide_credentials
+from rocm_wheels.process import capture
 from rocm_wheels.sdk.uv import PackageSource
+from rocm_wheels.shell import hide_credentials
 
 _FORMAT = 1
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels import log, process
+from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
@@ -95,7 +95,7 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     fresh = is_fresh(directory)
     place = directory / ".git" if fresh else git_directory(Git(directory, env))
     env = {**env, MARK: str(place)}
-    shown = process.hide_credentials(pin.origin)
+    shown = shell.hide_credentials(pin.origin)
     wanted = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
     log.note(log.named(request.project.name, f"{wanted} of {shown} ({pin.why}) → {directory}"))
     asking, ref = Git(nearest(directory), env), pin.commit or pin.ref
@@ -174,9 +174,9 @@ def _prepare(
         raise remote.no_sha256(f"the repository in {request.directory}")
     origin = known.get("remote.origin.url", "")
     if origin != pin.origin and state is None and not fresh:
-        what = f"a clone of {process.hide_credentials(origin)}, not" if origin else "no clone"
+        what = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
         raise SourceError(
-            f"{request.directory} is {what} of {process.hide_credentials(pin.origin)}",
+            f"{request.directory} is {what} of {shell.hide_credentials(pin.origin)}",
             tip="name another folder with --checkout-dir"
             + (", or give that origin with --gitrepo-origin" if origin else ""),
         )
@@ -196,7 +196,7 @@ def _configure(git: Git, origin: str) -> None:
     if before == origin:
         return
     if before:
-        log.note(f"origin was {process.hide_credentials(before)}")
+        log.note(f"origin was {shell.hide_credentials(before)}")
     for key, value in (
         ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
         ("core.autocrlf", "false"),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels import log, process
+from rocm_wheels import log, process, shell
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.advice import advised
 
@@ -169,7 +169,7 @@ class Git:
 
     def words_for(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
-        return f"`{process.shell_line(['git', *arguments], cwd=self.directory)}`"
+        return f"`{shell.shell_line(['git', *arguments], cwd=self.directory)}`"
 
 
 def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:

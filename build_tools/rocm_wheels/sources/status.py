@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources import protect
 from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
 from rocm_wheels.sources.identity import combined_tree

@@ -7,7 +7,7 @@ from typing import Any
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.lock import LockedProject, LockedSubmodule
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources.lock.diff import FieldChange, LockDiff, ProjectChange, SubmoduleChange, Value
 from rocm_wheels.sources.lock.history import Between, Commit, Where, readable, reason
 

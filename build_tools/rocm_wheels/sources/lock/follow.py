@@ -11,7 +11,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
-from rocm_wheels.process import shell_line
+from rocm_wheels.shell import shell_line
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.lock.file import read_lock
 from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set

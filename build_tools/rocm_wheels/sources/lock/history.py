@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.lock.diff import LockDiff
 from rocm_wheels.sources.network.mirrors import mirror_of

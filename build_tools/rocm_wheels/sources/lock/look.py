@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, SourceError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network import gitmodules, remote
 from rocm_wheels.sources.network.mirrors import holds, mirror_of

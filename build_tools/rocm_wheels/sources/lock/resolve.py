@@ -19,7 +19,7 @@ from rocm_wheels.model.names import option_name, project_names
 from rocm_wheels.model.project import Platform, Project, load_project
 from rocm_wheels.model.versions import parse_base_version, stated_version
 from rocm_wheels.parallel import spread
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources.lock.look import Child, CommitFiles, Library, Place
 from rocm_wheels.sources.network.remote import origin_of
 from rocm_wheels.sources.network.transport import Transport

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels import log, process
+from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.remote import is_commit, no_sha256
@@ -45,9 +45,7 @@ class Wanted:
     def words(self) -> str:
         """Say it to people, without credentials."""
         source = self.source[:12] if is_commit(self.source) else self.source
-        return f"{source} of {process.hide_credentials(self.origin)}" + (
-            f" ({self.name})" if self.name else ""
-        )
+        return f"{source} of {shell.hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
 
 
 def fetch(
@@ -119,7 +117,7 @@ def _fetch_all(git: Git, wanted: Wanted, target: str, space: str, transport: Tra
     _transfer(git, wanted, [*(["--unshallow"] if is_shallow(git) else []), "--prune", *names], transport)
     if not has_object(git, wanted.source):
         raise SourceError(
-            f"no branch or tag of {process.hide_credentials(wanted.origin)} holds {wanted.source}",
+            f"no branch or tag of {shell.hide_credentials(wanted.origin)} holds {wanted.source}",
             tip="name another commit, or an origin that has it",
         )
     git.text("update-ref", target, wanted.source)
@@ -159,7 +157,7 @@ def _transfer(git: Git, wanted: Wanted, arguments: Sequence[str], transport: Tra
         tried(attempt, transport=transport, what=what)
     except SourceError as failure:
         if "mismatched algorithms" in str(failure):
-            raise no_sha256(process.hide_credentials(wanted.origin)) from failure
+            raise no_sha256(shell.hide_credentials(wanted.origin)) from failure
         if _NO_REPOSITORY.search(str(failure)):
             failure.tip = "check where it is to come from; a server may say so, too, to who may not see it"
         raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.process import hide_credentials
+from rocm_wheels.shell import hide_credentials
 
 FILE_NAME = ".gitmodules"
 _REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh

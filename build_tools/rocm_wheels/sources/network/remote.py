@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocm_wheels import process
+from rocm_wheels import process, shell
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.sources.advice import advised
 from rocm_wheels.sources.git import Git
@@ -87,7 +87,7 @@ def resolve(
     """
     if is_commit(ref):
         return ref.lower(), ref.lower()
-    shown = process.hide_credentials(origin)
+    shown = shell.hide_credentials(origin)
     what = f"asking {shown} for {ref}"
     tip = f"check {options[0]} and the network; nothing was changed"
     asking = git.setting(*transport.settings)

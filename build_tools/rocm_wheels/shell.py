@@ -1,0 +1,103 @@
+"""Commands and environments as text for people: lines for a shell, differences, and no secrets in either.
+
+What is secret: user and password of a URL, the values of variables whose names tell of a secret
+(``AWS_SECRET_ACCESS_KEY``, ``SCCACHE_WEBDAV_TOKEN``, ``GH_PAT``), and the parts of values that hold one
+(``bearer-token=`` of ccache's remote storages, ``AccountKey=`` and ``sig=`` of Azure's).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+HIDDEN = "***"
+
+# up to the last @ before the path, as git reads it; begun only where a word begins, or a line of one
+# endless word would take time with the square of its length
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>(?<![\w+.-])[\w+.-]+://)[^/\s]+@")
+_SECRET_NAME = re.compile(
+    r"""(?:^|_)(?:
+        TOKENS? | PASSWORDS? | PASSWD | PASSPHRASE | SECRETS? | CREDENTIALS? | APIKEY | AUTHORIZATION | BEARER
+      | CONNECTION_STRING | ACCESS_KEY(?:_ID)? | SECRET_ID | SAS
+    )(?:_|$) | _(?:PWD|PAT|PASS|AUTH)$ | (?:^|_)(?<!CACHE_)(?<!PUBLIC_)KEY$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SECRET_PART = re.compile(
+    r"(?P<name>\b(?:bearer-token|AccountKey|SharedAccessSignature|sig|signature|access_token)=)(?P<value>[^&;|\s]+)",
+    re.IGNORECASE,
+)
+_ASSIGNMENT = re.compile(
+    r"(?P<before>(?:.*[:])?(?:-D)?)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL
+)
+_SHORTEST = 6  # a shorter value is a word that lines are full of
+
+
+def hide_credentials(text: str) -> str:
+    """Replace user and password in every URL of ``text`` by ``***``."""
+    return _URL_CREDENTIALS.sub(rf"\g<scheme>{HIDDEN}@", text)
+
+
+def hide_value(name: str, value: str) -> str:
+    """Return a variable's value as it may be shown: ``***`` when its name tells of a secret."""
+    if value and _SECRET_NAME.search(name):
+        return HIDDEN
+    return _SECRET_PART.sub(rf"\g<name>{HIDDEN}", hide_credentials(value))
+
+
+def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secret values of an environment, the longest first: programs print them as well."""
+    found = {value for name, value in env.items() if _SECRET_NAME.search(name)}
+    found.update(match["value"] for value in env.values() for match in _SECRET_PART.finditer(value))
+    return tuple(sorted((value for value in found if len(value) >= _SHORTEST), key=len, reverse=True))
+
+
+def hide_secrets(text: str, secrets: Sequence[str]) -> str:
+    """Hide the given values (``secrets_of``) and the credentials of URLs wherever they are in ``text``."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return hide_credentials(text)
+
+
+def shown_environment(changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return changes of an environment (``environment_changes``) as they may be shown or recorded."""
+    return {name: None if value is None else hide_value(name, value) for name, value in changes.items()}
+
+
+def environment_changes(base: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what differs between two environments: name → new value, ``None`` where it is removed."""
+    changes: dict[str, str | None] = {k: v for k, v in wanted.items() if base.get(k) != v}
+    changes.update({k: None for k in base if k not in wanted})
+    return dict(sorted(changes.items()))
+
+
+def shell_line(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: Path | None = None,
+    changes: Mapping[str, str | None] | None = None,
+) -> str:
+    """Write a command so that it can be pasted into a shell, with only the changed variables before it.
+
+    Secrets show as ``***``: in the variables, and in words that set one (``--set-env triton:GH_PAT=…``).
+    """
+    words = [shlex.quote(_shown_word(os.fspath(word))) for word in argv]
+    prefix: list[str] = []
+    if changes:
+        shown = shown_environment(changes)
+        removed = [name for name, value in shown.items() if value is None]
+        given = [f"{name}={shlex.quote(value)}" for name, value in shown.items() if value is not None]
+        prefix = ["env", *[f"-u {name}" for name in removed], *given] if removed else given
+    line = " ".join([*prefix, *words])
+    if cwd is not None:
+        line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
+    return hide_credentials(line)
+
+
+def _shown_word(word: str) -> str:
+    match = _ASSIGNMENT.fullmatch(word)
+    if match is None:
+        return word
+    return f"{match['before']}{match['name']}={hide_value(match['name'], match['value'])}"

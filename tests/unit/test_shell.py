@@ -1,0 +1,95 @@
+"""Credentials never reach a log or a screen, and looking for them costs next to nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rocm_wheels.shell import (
+    hide_credentials,
+    hide_secrets,
+    hide_value,
+    secrets_of,
+    shell_line,
+    shown_environment,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:secret@host/x", "https://***@host/x"),
+        ("https://token@host/x and http://a:b@host", "https://***@host/x and http://***@host"),
+        ("https://me:p@ss@host/x", "https://***@host/x"),
+        ("--index-url=https://me:secret@host/x", "--index-url=https://***@host/x"),
+        ("'git+https://me:secret@host/x@main'", "'git+https://***@host/x@main'"),
+        ("1https://me:secret@host", "1https://***@host"),
+        ("file:///home/me@work/x", "file:///home/me@work/x"),
+        ("https://host/a@b somebody@example.org", "https://host/a@b somebody@example.org"),
+    ],
+)
+def test_what_is_hidden(text: str, shown: str) -> None:
+    assert hide_credentials(text) == shown
+
+
+def test_one_endless_word_is_no_trap() -> None:
+    begin = time.perf_counter()
+    hide_credentials("a" * 200_000 + " " + "://" * 20_000)
+    assert time.perf_counter() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "abc", "***"),
+        ("AWS_ACCESS_KEY_ID", "abc", "***"),
+        ("AWS_SESSION_TOKEN", "abc", "***"),
+        ("SCCACHE_REDIS_PASSWORD", "abc", "***"),
+        ("SCCACHE_WEBDAV_TOKEN", "abc", "***"),
+        ("SCCACHE_MEMCACHED_PASSWORD", "abc", "***"),
+        ("SCCACHE_AZURE_CONNECTION_STRING", "AccountName=x;AccountKey=abc", "***"),
+        ("TENCENTCLOUD_SECRET_ID", "abc", "***"),
+        ("ACTIONS_RUNTIME_TOKEN", "abc", "***"),
+        ("GH_PAT", "abc", "***"),
+        ("AZURE_STORAGE_KEY", "abc", "***"),
+        ("AWS_SECRET_ACCESS_KEY", "", ""),
+        ("SCCACHE_REDIS", "redis://:abc@host:6379/0", "redis://***@host:6379/0"),
+        ("CCACHE_REMOTE_STORAGE", "http://h/x|bearer-token=abc|layout=bazel", "http://h/x|bearer-token=***|layout=bazel"),
+        ("CONTAINER_URL", "https://a.blob/x?sv=1&sig=abc&se=2", "https://a.blob/x?sv=1&sig=***&se=2"),
+        ("SCCACHE_S3_KEY_PREFIX", "linux/v1", "linux/v1"),
+        ("SCCACHE_BUCKET", "wheels", "wheels"),
+        ("TOKENIZERS_PARALLELISM", "false", "false"),
+        ("SSH_AUTH_SOCK", "/run/agent", "/run/agent"),
+        ("OLDPWD", "/home", "/home"),
+        ("CACHE_KEY", "v1", "v1"),
+        ("PATH", "/bin", "/bin"),
+    ],
+)  # fmt: skip
+def test_values_of_variables(name: str, value: str, shown: str) -> None:
+    assert hide_value(name, value) == shown
+    assert shown_environment({name: value, "GONE_TOKEN": None}) == {name: shown, "GONE_TOKEN": None}
+
+
+def test_a_command_for_the_shell_tells_no_secrets() -> None:
+    line = shell_line(
+        ["build", "--set-env", "triton:GH_PAT=abc", "-DMY_TOKEN=abc", "A=b c"],
+        changes={"SCCACHE_WEBDAV_TOKEN": "abc", "AWS_SESSION_TOKEN": None, "SCCACHE_BUCKET": "b"},
+    )
+    assert line == (
+        "env -u AWS_SESSION_TOKEN SCCACHE_WEBDAV_TOKEN='***' SCCACHE_BUCKET=b"
+        " build --set-env 'triton:GH_PAT=***' '-DMY_TOKEN=***' 'A=b c'"
+    )
+
+
+def test_secrets_are_hidden_in_what_programs_print() -> None:
+    env = {
+        "AWS_SESSION_TOKEN": "longer-secret",
+        "GH_PAT": "secret",
+        "MY_TOKEN": "short",
+        "CCACHE_REMOTE_STORAGE": "http://h|bearer-token=of-the-store",
+    }
+    secrets = secrets_of(env)
+    assert secrets == ("longer-secret", "of-the-store", "secret")
+    said = "403 for longer-secret, of-the-store, secret and short: https://a:b@host"
+    assert hide_secrets(said, secrets) == "403 for ***, ***, *** and short: https://***@host"
