@@ -1,0 +1,220 @@
+"""Cores and memory as containers, slices and batch systems leave them.
+
+The lines of ``/proc`` are as they were recorded on real machines: Docker 20.10 on openSUSE and Ubuntu, CRI-O
+on Fedora CoreOS, Kubernetes with either cgroup driver, systemd, and a virtual machine with one v1 hierarchy
+per controller.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels import machine
+from rocm_wheels.errors import UsageError
+from rocm_wheels.machine import Machine, compile_jobs, look_at_machine
+
+GIB = 1 << 30
+SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
+DOCKER = "/docker/136811d8fa1136e2746d10f6443c4c787c3cfbab5273270cc3aeeb3a94b3cc51"
+POD = "/kubepods/besteffort/pod1bf924dd-3f6f-11ea-983d-0abc95f90166"
+CONTAINER = f"{POD}/c17eb535a47774285717e40bbda777ee72e81471272a5b8ebffd51fdf7f624e3"
+SLICE = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u7.scope"
+ENDLESS = "9223372036854771712"
+RO = "ro,nosuid,nodev,noexec,relatime"
+V2_INSIDE = "1044 1043 0:28 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate"
+V2_HOST = "29 23 0:25 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:7 - cgroup2 cgroup2 rw"
+V2_OUTER = (
+    f"405 404 0:25 /../{SCOPE} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate"
+)
+HALF = {"cpu.max": "50000 100000"}
+V1_DOCKER = f"""\
+1305 1304 0:64 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
+1307 1305 0:36 {DOCKER} /sys/fs/cgroup/cpu,cpuacct {RO} master:16 - cgroup cgroup rw,cpu,cpuacct
+1309 1305 0:43 {DOCKER} /sys/fs/cgroup/memory {RO} master:25 - cgroup cgroup rw,memory"""
+V1_POD = f"""\
+733 703 0:28 {CONTAINER} /sys/fs/cgroup/memory {RO} master:13 - cgroup cgroup rw,memory
+736 703 0:31 {CONTAINER} /sys/fs/cgroup/cpu,cpuacct {RO} master:16 - cgroup cgroup rw,cpu,cpuacct"""
+V1_PLAIN = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"""
+V1_OURS = "9:name=systemd:/\n4:memory:/jobs/354d3817\n2:cpuacct:/\n1:cpu:/jobs\n0::/"
+
+
+def tree(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> Path:
+    """A file system with 32 GiB of memory, 24 of them free, and these groups."""
+    meminfo = f"MemTotal:       {32 * GIB >> 10} kB\nMemFree:  1024 kB\nMemAvailable:   {24 * GIB >> 10} kB\n"
+    told = {"proc/meminfo": meminfo, "proc/self/cgroup": cgroup + "\n", "proc/self/mountinfo": mounts + "\n"}
+    for name, text in {**told, **{f"sys/fs/cgroup/{n}": t for n, t in files.items()}}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if text.endswith("\n") else f"{text}\n")
+    return root
+
+
+# (what it is, /proc/self/cgroup, mounts, files below /sys/fs/cgroup, cores of 16, memory GiB, free GiB)
+Shape = tuple[str, str, str, dict[str, str], int, float, float]
+SHAPES: list[Shape] = [
+    ("nothing limits", "0::/", V2_HOST, {}, 16, 32, 24),
+    ("no groups at all", "", "", {}, 16, 32, 24),
+    (
+        "docker, v2, own namespace",
+        "0::/",
+        V2_INSIDE,
+        {"cpu.max": "400000 100000", "memory.max": str(8 * GIB), "memory.current": str(3 * GIB)},
+        4,
+        8,
+        5,
+    ),
+    (
+        "what only caches files is free",
+        "0::/",
+        V2_INSIDE,
+        {
+            "memory.max": str(8 * GIB),
+            "memory.current": str(7 * GIB),
+            "memory.stat": f"anon 5\ninactive_file {2 * GIB}\nactive_file {GIB}\nshmem 0",
+        },
+        16,
+        8,
+        4,
+    ),
+    ("docker, v2, seen from another namespace", f"0::/../{SCOPE}", V2_OUTER, HALF, 1, 32, 24),
+    ("a group outside what is mounted", f"0::/../{SCOPE}", V2_HOST, HALF, 16, 32, 24),
+    (
+        "systemd: the slice above is the narrow one",
+        f"0::{SLICE}",
+        V2_HOST,
+        {
+            f"{SLICE[1:]}/cpu.max": "max 100000",
+            f"{SLICE[1:]}/memory.max": "max",
+            f"{SLICE[1:]}/memory.high": str(20 * GIB),
+            "user.slice/user-1000.slice/cpu.max": "250000 100000",
+            "user.slice/user-1000.slice/memory.max": str(6 * GIB),
+            "user.slice/user-1000.slice/memory.current": str(7 * GIB),
+            "user.slice/memory.max": str(16 * GIB),
+        },
+        3,
+        6,
+        0,
+    ),
+    (
+        "docker, v1, paths from the host's root",
+        f"10:cpu,cpuacct:{DOCKER}\n9:memory:{DOCKER}",
+        V1_DOCKER,
+        {
+            "cpu,cpuacct/cpu.cfs_quota_us": "150000",
+            "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            "memory/memory.limit_in_bytes": str(4 * GIB),
+            "memory/memory.usage_in_bytes": str(3 * GIB),
+            "memory/memory.stat": f"cache 1\ntotal_inactive_file {GIB}\ntotal_active_file 0",
+        },
+        2,
+        4,
+        2,
+    ),
+    (
+        "kubernetes, v1: no limits, and a nested group of our own",
+        f"11:cpu,cpuacct:{CONTAINER}\n4:memory:{CONTAINER}/build",
+        V1_POD,
+        {
+            "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+            "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            "memory/memory.limit_in_bytes": ENDLESS,
+            "memory/build/memory.limit_in_bytes": str(2 * GIB),
+        },
+        16,
+        2,
+        2,
+    ),
+    (
+        "a v1 hierarchy per controller, v2 beside it",
+        V1_OURS,
+        V1_PLAIN,
+        {
+            "cpu/jobs/cpu.cfs_quota_us": "800000",
+            "cpu/jobs/cpu.cfs_period_us": "100000",
+            "memory/jobs/354d3817/memory.limit_in_bytes": ENDLESS,
+            "memory/jobs/memory.limit_in_bytes": str(12 * GIB),
+        },
+        8,
+        12,
+        12,
+    ),
+    (
+        "a limit above the machine",
+        "0::/",
+        V2_INSIDE,
+        {"memory.max": str(64 * GIB), "cpu.max": "9900000 100000"},
+        16,
+        32,
+        24,
+    ),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[row[0] for row in SHAPES])
+def test_every_limit_up_to_the_root_holds(tmp_path: Path, shape: Shape) -> None:
+    _, cgroup, mounts, files, cores, memory, free = shape
+    found = look_at_machine({}, root=tree(tmp_path, cgroup, mounts, files), affinity=16)
+    assert (found.cores, found.memory / GIB, found.free_memory / GIB) == (cores, memory, free)
+    assert bool(found.limits) == (cores < 16 or memory < 32)
+
+
+def test_names_who_limits(tmp_path: Path) -> None:
+    files = {"user.slice/cpu.max": "150000 100000", "user.slice/memory.max": str(GIB)}
+    found = look_at_machine({}, root=tree(tmp_path, "0::/user.slice/x", V2_HOST, files), affinity=16)
+    where = "/sys/fs/cgroup/user.slice"
+    assert found.limits == (f"1.5 CPUs by {where}", f"1.0 GiB of memory by {where}")
+
+
+def test_a_blank_in_a_mount_point(tmp_path: Path) -> None:
+    mount = V2_INSIDE.replace("/sys/fs/cgroup", "/sys/fs/cgroup/my\\040groups")
+    root = tree(tmp_path, "0::/", mount, {"my groups/cpu.max": "100000 100000"})
+    assert look_at_machine({}, root=root, affinity=16).cores == 1
+
+
+def test_slurm_and_affinity_narrow_further(tmp_path: Path) -> None:
+    root = tree(tmp_path, "0::/", V2_INSIDE, {"cpu.max": "400000 100000"})
+    job = {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "4096"}
+    assert look_at_machine(job, root=root, affinity=3).cores == 3
+    found = look_at_machine(job, root=root, affinity=16)
+    assert (found.cores, found.memory, found.free_memory) == (4, 4 * GIB, 4 * GIB)
+    assert found.limits[-1] == "4.0 GiB of memory by SLURM_MEM_PER_NODE"
+
+
+def test_without_proc_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot tell this machine's memory"):
+        look_at_machine({}, root=tmp_path, affinity=16)
+
+
+def test_macos_counts_pages_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"free": 100, "active": 900, "inactive": 50, "speculative": 7, "purgeable": 3}
+    said = "\n".join(f"Pages {kind}:   {count}." for kind, count in pages.items())
+    sizes = {"SC_PAGE_SIZE": 16384, "SC_PHYS_PAGES": 1000}
+    monkeypatch.setattr("rocm_wheels.process.capture", lambda *_, **__: said)
+    monkeypatch.setattr("os.sysconf", sizes.__getitem__)
+    assert machine._memory_of_macos({}) == (1000 * 16384, 160 * 16384)
+
+
+@pytest.mark.parametrize(
+    ("cores", "free", "per_job", "wanted", "jobs"),
+    [
+        (16, 24, None, None, 16),
+        (16, 24, 2, None, 12),
+        (16, 24, 1, None, 16),
+        (16, 24, 100, None, 1),
+        (16, 0, 2, None, 1),
+        (16, 24, 8, 10, 10),
+        (16, 24, 8, 0, 1),
+        (0, 24, None, None, 1),
+    ],
+)
+def test_jobs_by_cores_and_memory(
+    cores: int, free: int, per_job: int | None, wanted: int | None, jobs: int
+) -> None:
+    given = Machine(cores, 32 * GIB, free * GIB)
+    assert compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
