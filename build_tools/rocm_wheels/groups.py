@@ -91,6 +91,31 @@ def began(pid: int) -> str:
     return f"{_boot()} {fields[19]}" if fields else ""
 
 
+def lives(pid: int, when: str) -> bool:
+    """Tell whether the process of this number that began then (``began``) is still alive.
+
+    Where nobody knew when it began, its number alone tells.
+    """
+    if sys.platform == "linux":
+        fields = _fields(pid)
+        return bool(fields) and fields[0] not in "ZX" and when in ("", began(pid))
+    if sys.platform == "win32":
+        import ctypes
+
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(0x00100000, False, pid)  # SYNCHRONIZE: to wait for its end
+        over = not handle or kernel.WaitForSingleObject(handle, 0) == 0
+        kernel.CloseHandle(handle)
+        return not over
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _fields(pid: int) -> list[str]:
     """Return what stands behind the name in /proc/<pid>/stat (proc(5)), nothing when it has ended."""
     try:

@@ -1,0 +1,90 @@
+"""One record, written by several processes at a time, of which some are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+import rocm_wheels
+from rocm_wheels.pipeline.record.reading import read_run
+from rocm_wheels.pipeline.record.writing import new_run
+
+WRITER = """
+import sys
+from pathlib import Path
+from rocm_wheels.pipeline.record.writing import RunRecord
+record = RunRecord(Path(sys.argv[1]))
+for number in range(int(sys.argv[3])):
+    record.write("command", step=sys.argv[2], command="x" * (number * 37 % 9000), number=number)
+"""
+PACKAGES = str(Path(rocm_wheels.__file__).parent.parent)
+
+
+def start(code: str, *words: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": PACKAGES}
+    return subprocess.Popen([sys.executable, "-c", code, *words], env=env)
+
+
+def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
+    record = new_run(tmp_path, datetime.now(timezone.utc))
+    names = ["build-audio", "build-vision", "build-apex"]
+    writers = [start(WRITER, str(record.folder), name, "200") for name in names]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    run = read_run(record.folder)
+    assert (run.damaged, run.torn, len(run.events)) == (0, False, 600)
+    for name in names:
+        assert [event["number"] for event in run.steps[name].events] == list(range(200))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_writer_that_is_killed_takes_nothing_of_the_others_with_it(tmp_path: Path) -> None:
+    record = new_run(tmp_path, datetime.now(timezone.utc))
+    other = start(WRITER, str(record.folder), "build-audio", "300")
+    for number in range(4):
+        victim = start(WRITER, str(record.folder), f"victim-{number}", "1000000")
+        deadline = time.monotonic() + 30
+        while f"victim-{number}" not in read_run(record.folder).steps and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+    assert other.wait() == 0
+    run = read_run(record.folder)
+    assert [event["number"] for event in run.steps["build-audio"].events] == list(range(300))
+    assert run.damaged <= 4
+    for number in range(4):
+        seen = [event["number"] for event in run.steps[f"victim-{number}"].events]
+        assert seen == list(range(len(seen)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
+def test_a_run_is_running_until_its_process_is_killed(tmp_path: Path) -> None:
+    code = """
+import os, platform, sys, time
+from pathlib import Path
+from rocm_wheels import groups
+from rocm_wheels.pipeline.record.writing import RunRecord
+mark = {"pid": os.getpid(), "began": groups.began(os.getpid())}
+record = RunRecord(Path(sys.argv[1]))
+record.write("run-begun", host=platform.node(), **mark)
+record.write("step-begun", step="build-pytorch", **mark)
+time.sleep(60)
+"""
+    record = new_run(tmp_path, datetime.now(timezone.utc))
+    process = start(code, str(record.folder))
+    deadline = time.monotonic() + 30
+    while not read_run(record.folder).steps and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (read_run(record.folder).state, read_run(record.folder).count("running")) == ("running", 1)
+    process.kill()
+    deadline = time.monotonic() + 5
+    while read_run(record.folder).state == "running" and time.monotonic() < deadline:
+        time.sleep(0.01)  # not reaped yet: a dead process that still has its number
+    assert (read_run(record.folder).state, read_run(record.folder).count("killed")) == ("killed", 1)
+    process.wait()
