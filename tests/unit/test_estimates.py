@@ -128,7 +128,7 @@ def test_reads_only_what_was_done_newest_first(tmp_path: Path) -> None:
     with (tmp_path / names[-1] / "events.jsonl").open("a") as file:
         file.write('[1]\n"event": "output"\n{"event":"step-ended","step":"build-apex-cp311","seco')
     found = read_history(tmp_path).steps["apex"]
-    assert [past.run for past in found] == names[::-1]
+    assert [past.run for past in found] == names[:-6:-1]
     assert found[0].jobs == 16  # as many as cores
 
 
@@ -145,7 +145,7 @@ def test_long_records_are_read_at_their_ends(tmp_path: Path) -> None:
 
 
 def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
-    history = History({"pytorch": tuple(NIGHT for _ in range(100))})
+    history = History({"pytorch": tuple(NIGHT for _ in range(30))})
     estimate("pytorch", 1, LARGE, history)  # the table is read
     begin = time.perf_counter()
     for number in range(700):

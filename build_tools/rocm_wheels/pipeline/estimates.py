@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from rocm_wheels.machine import Machine, compile_jobs
 from rocm_wheels.model.estimates import Costs, costs_of
 
-_RUNS = 100  # the newest ones
+_RUNS = 60  # the newest ones
 _LOOKED_AT = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
 _HEAD, _TAIL = 1 << 16, 1 << 19
 _STEP = re.compile(
@@ -55,7 +56,10 @@ class Past:
 
 @dataclass(frozen=True)
 class History:
-    """Steps of earlier runs by name (a project's, or the kind of another step), the newest first."""
+    """Steps of earlier runs by name (a project's, or the kind of another step), the newest first.
+
+    Those of one number of targets are as many as are looked at.
+    """
 
     steps: Mapping[str, tuple[Past, ...]] = field(default_factory=dict)
 
@@ -105,10 +109,13 @@ def read_history(runs: Path) -> History:
     Only steps that were done count. A record that is damaged, or being written, tells what is whole in it.
     """
     found: dict[str, list[Past]] = {}
+    counted: Counter[tuple[str, int]] = Counter()
     if runs.is_dir():
         for folder in sorted(runs.iterdir(), key=_age, reverse=True)[:_RUNS]:
             for name, past in _steps(folder):
-                found.setdefault(name, []).append(past)
+                if counted[name, past.targets] < _LOOKED_AT:
+                    found.setdefault(name, []).append(past)
+                    counted[name, past.targets] += 1
     return History({name: tuple(steps) for name, steps in found.items()})
 
 
