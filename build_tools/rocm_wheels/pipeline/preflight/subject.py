@@ -1,0 +1,104 @@
+"""What preflight checks look at, and what they say: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.machine import Machine
+from rocm_wheels.model.project import Platform
+from rocm_wheels.pipeline.estimates import Estimate
+
+Severity = Literal["error", "warning"]
+Role = Literal["work", "output", "source", "temporary"]
+
+
+@dataclass(frozen=True)
+class PreflightFinding:
+    """What one check found. ``check`` is filled in by whoever runs it."""
+
+    severity: Severity
+    text: str
+    tip: str
+    check: str = ""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of a run, as it is or, where it is not there yet, as the nearest one above it is.
+
+    ``device`` is the number of its file system, ``free`` its bytes, ``free_files`` its inodes (``None``: it
+    does not count them). ``hard_links`` and ``tells_case``: ``None`` where that was not tried.
+    """
+
+    role: Role
+    what: str  # in words
+    path: Path
+    device: int
+    free: int
+    free_files: int | None = None
+    exists: bool = True
+    writable: bool = True
+    runs_programs: bool = True
+    hard_links: bool | None = None
+    tells_case: bool | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that a build starts. ``fault``: why it cannot be used, in the words of who said it."""
+
+    name: str
+    path: Path | None
+    version: tuple[int, ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A step that will run: its id, its project (where it has one), what it is expected to take."""
+
+    step: str
+    project: str | None
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Headers:
+    """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none)."""
+
+    python: str
+    path: Path
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Everything that checks look at.
+
+    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks`` and ``foreign`` are sentences.
+    ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
+    Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: there is none).
+    """
+
+    platform: Platform
+    machine: Machine
+    folders: tuple[Folder, ...]
+    projects: tuple[str, ...]
+    costs: tuple[Cost, ...] = ()
+    pythons: tuple[Headers, ...] = ()
+    programs: tuple[Program, ...] = ()
+    targets: tuple[str, ...] = ()
+    sdk_targets: tuple[str, ...] | None = None
+    sdk_lacks: tuple[str, ...] = ()
+    flash_attention: bool = False
+    aotriton: str | None = None
+    foreign: tuple[str, ...] = ()
+    jobs: int | None = None  # that the user asked for
+    now: float = 0.0
+    newest: float | None = None
+    long_paths: bool | None = None
+    open_files: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)  # LANG and the like

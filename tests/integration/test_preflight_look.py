@@ -1,0 +1,189 @@
+"""What preflight checks are given, looked up on a real machine: disks, programs, interpreters, folders."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rocm_wheels.machine import look_at_machine
+from rocm_wheels.model.project import load_project
+from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.pipeline.preflight.look import look
+from rocm_wheels.pipeline.preflight.subject import Cost, Subject
+from rocm_wheels.pipeline.preflight.table import run_preflight
+from rocm_wheels.sdk.interpreter import ask_interpreter
+
+ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
+MIB = 1 << 20
+Statvfs = Callable[[Path], Any]
+
+
+def looked(folder: Path, **changes: Any) -> Subject:
+    """Look at a run that builds apex in folders below ``folder``."""
+    source = folder / "apex"
+    source.mkdir(exist_ok=True)
+    given: dict[str, Any] = {
+        "env": ENV,
+        "platform": "linux",
+        "machine": look_at_machine(ENV),
+        "work": folder / "work",
+        "output": folder / "dist",
+        "sources": {"apex": source},
+        "projects": [load_project("apex")],
+    }
+    return look(**{**given, **changes})
+
+
+def said(subject: Subject) -> list[tuple[str, str]]:
+    return [(finding.check, finding.severity) for finding in run_preflight(subject)]
+
+
+@contextmanager
+def disk(folder: Path, size: int, *options: str) -> Iterator[tuple[Path, Statvfs | None]]:
+    """A small disk: a real one where we may mount, else a folder and what statvfs would say of it."""
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(folder)]
+    if subprocess.run(words, capture_output=True, check=False).returncode == 0:
+        try:
+            yield folder, None
+        finally:
+            subprocess.run(["umount", folder], check=True)
+        return
+
+    def pretended(_: Path) -> Any:
+        flag = os.ST_NOEXEC if "noexec" in options else 0
+        return SimpleNamespace(f_bavail=size, f_frsize=1, f_files=10**6, f_favail=10**6, f_flag=flag)
+
+    yield folder, pretended
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    python = ask_interpreter(Path(sys.executable), ENV)
+    (tmp_path / "work").mkdir()
+    looked(tmp_path)
+    begin = time.perf_counter()
+    subject = looked(tmp_path, pythons=[python], epochs=[None, 1_700_000_000])
+    assert time.perf_counter() - begin < 0.5  # 25 ms on two idle cores
+    assert [p.name for p in subject.programs if p.fault or p.path is None] == []
+    git = next(p for p in subject.programs if p.name == "git")
+    assert len(git.version) >= 2
+    assert {f.role for f in subject.folders} == {"work", "output", "source", "temporary"}
+    assert all(f.free > 0 and f.writable for f in subject.folders)
+    assert subject.newest == 1_700_000_000  # the tree is empty
+    assert [c for c, severity in said(subject) if severity == "error" and c != "python-headers"] == []
+    assert list((tmp_path / "work").iterdir()) == []  # nothing is left behind
+
+
+def test_nothing_is_made_for_a_plan(tmp_path: Path) -> None:
+    subject = looked(tmp_path)
+    assert [f.exists for f in subject.folders] == [False, False, True, True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apex"]
+
+
+def test_hard_links_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    assert looked(tmp_path).folders[0].hard_links is True
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")  # as on FAT and some network file systems
+
+    monkeypatch.setattr("os.link", refuse)
+    assert looked(tmp_path).folders[0].hard_links is False
+
+
+def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
+    torch = Cost("build-apex-cp311", "apex", Estimate(60, 300 * MIB, 0, "stated", 0, 1))
+    with disk(tmp_path / "disk", 200 * MIB) as (folder, statvfs):
+        subject = looked(folder, costs=[torch], statvfs=statvfs)
+        [finding] = [one for one in run_preflight(subject) if one.check == "disk"]
+        assert finding.severity == "warning"
+        assert "200 MiB free, and this run may add 300 MiB" in finding.text
+        assert len({f.device for f in subject.folders[:3]}) == 1
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", MIB) as (folder, statvfs):
+        (folder / "work").mkdir()
+        assert ("disk", "error") in said(looked(folder, statvfs=statvfs))
+
+
+def test_a_disk_without_programs(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", 200 * MIB, "noexec") as (folder, statvfs):
+        assert said(looked(folder, statvfs=statvfs)).count(("noexec", "error")) == 2
+
+
+def test_work_on_another_disk(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", 200 * MIB) as (folder, statvfs):
+        found = said(looked(tmp_path, work=folder / "work", statvfs=statvfs))
+        assert statvfs is not None or ("file-systems", "warning") in found
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    output = Path("/proc/1") if os.geteuid() == 0 else tmp_path / "closed"  # root may write everywhere else
+    if os.geteuid():
+        output.mkdir(mode=0o500)
+    assert ("access", "error") in said(looked(tmp_path, output=output / "dist"))
+
+
+def test_temporary_files_that_go_nowhere(tmp_path: Path) -> None:
+    found = said(looked(tmp_path, env={**ENV, "TMPDIR": str(tmp_path / "gone")}))
+    assert found == [("access", "error")]
+
+
+def test_programs_that_are_missing_or_broken(tmp_path: Path) -> None:
+    bin = tmp_path / "bin"
+    program(bin, "git", "echo git version 2.20.1")
+    program(bin, "cc", "exit 0")
+    program(bin, "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
+    found = run_preflight(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
+    texts = "\n".join(finding.text for finding in found)
+    assert [finding.check for finding in found] == ["programs", "git"]
+    assert f"{bin}/g++ does not work: C++ compiler failed" in texts
+    assert "cannot execute cc1plus" in texts
+    assert "git 2.20.1 is too old" in texts
+    found = run_preflight(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
+    assert [f.text.split(" on ")[0] for f in found] == [
+        f"there is no {name}" for name in ("git", "C compiler", "C++ compiler")
+    ]
+
+
+def test_a_compiler_of_several_words(tmp_path: Path) -> None:
+    bin = tmp_path / "bin"
+    program(bin, "launcher", 'exec "$@"')
+    env = {**ENV, "PATH": f"{bin}:{ENV['PATH']}", "CXX": "launcher c++", "CC": f"{bin}/launcher cc"}
+    assert said(looked(tmp_path, env=env)) == []
+
+
+def test_somebody_elses_wheel(tmp_path: Path) -> None:
+    python = ask_interpreter(Path(sys.executable), ENV)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / f"apex-0.1-{python.tag}-{python.tag}-linux_x86_64.whl").touch()
+    (tmp_path / "dist" / "apex-0.1-cp39-cp39-linux_x86_64.whl").touch()
+    subject = looked(tmp_path, pythons=[python])
+    assert len(subject.foreign) == 1
+    assert ("foreign-wheels", "error") in said(subject)
+
+
+def test_sources_of_tomorrow(tmp_path: Path) -> None:
+    (tmp_path / "apex").mkdir()
+    later = time.time() + 86400
+    (tmp_path / "apex" / "setup.py").touch()
+    os.utime(tmp_path / "apex" / "setup.py", (later, later))
+    assert said(looked(tmp_path)) == [("clock", "warning")]

@@ -1,0 +1,258 @@
+"""Every preflight check, firing and not firing, on plain values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.machine import Machine
+from rocm_wheels.model.project import Platform
+from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.pipeline.preflight.folders import longest_path
+from rocm_wheels.pipeline.preflight.subject import Cost, Folder, Headers, PreflightFinding, Program, Subject
+from rocm_wheels.pipeline.preflight.table import CHECKS, finding_lines, refuse_errors, run_preflight
+
+GIB = 1 << 30
+NOW = 1_795_000_000.0  # November 2026
+WORK = Folder("work", "work directory", Path("/b/work"), 1, 900 * GIB, 10**7, hard_links=True)
+OUTPUT = Folder("output", "output folder", Path("/b/dist"), 1, 900 * GIB, 10**7)
+SOURCE = Folder("source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB, 10**7, tells_case=True)
+TEMPORARY = Folder("temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB, None)
+TORCH = Estimate(7200, 16 * GIB, 64 * GIB, "stated", 4 * GIB, GIB)
+PYTHON = Headers("/opt/py/bin/python3 (Python 3.12.1)", Path("/opt/py/bin/python3"), Path("/opt/py/include"))
+GOOD = Subject(
+    platform="linux",
+    machine=Machine(16, 64 * GIB, 60 * GIB),
+    folders=(WORK, OUTPUT, SOURCE, TEMPORARY),
+    projects=("pytorch",),
+    costs=(Cost("build-pytorch-cp312", "pytorch", TORCH),),
+    pythons=(PYTHON,),
+    programs=(
+        Program("git", Path("/usr/bin/git"), (2, 39, 5)),
+        Program("ninja", Path("/b/ninja"), (1, 11, 1)),
+        Program("C compiler", Path("/usr/bin/cc")),
+    ),
+    targets=("gfx942", "gfx1100"),
+    sdk_targets=("gfx942", "gfx1100"),
+    flash_attention=True,
+    aotriton="0.11b",
+    now=NOW,
+    newest=NOW - 60,
+    open_files=1024,
+    variables={"LANG": "C.UTF-8"},
+)
+
+
+def on(*, platform: Platform = "linux", **changes: Any) -> Subject:
+    return replace(GOOD, platform=platform, **changes)
+
+
+def at(folder: Folder, **changes: Any) -> Subject:
+    """The good subject with one folder that is not as it should be."""
+    changed = replace(folder, **changes)
+    return replace(GOOD, folders=tuple(changed if one is folder else one for one in GOOD.folders))
+
+
+def costs(**changes: Any) -> tuple[Cost, ...]:
+    return (Cost("build-pytorch-cp312", "pytorch", replace(TORCH, **changes)),)
+
+
+def program(name: str, path: str | None = "/x", version: tuple[int, ...] = (), fault: str = "") -> Any:
+    return (Program(name, Path(path) if path else None, version, fault),)
+
+
+LONG = replace(SOURCE, path=Path("C:/" + "long/" * 18))
+SMALL = Machine(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
+# (check, severity, words of the text, the subject)
+FIRING: list[tuple[str, str, str, Subject]] = [
+    ("programs", "error", "there is no git on the PATH", on(programs=program("git", None))),
+    (
+        "programs",
+        "error",
+        "/x does not work: cannot exec",
+        on(programs=program("C++ compiler", fault="cannot exec")),
+    ),
+    ("git", "error", "git 2.17.1 is too old", on(programs=program("git", version=(2, 17, 1)))),
+    (
+        "ninja",
+        "warning",
+        "ninja 1.13 does not",
+        on(platform="windows", programs=program("ninja", version=(1, 13))),
+    ),
+    ("python-headers", "error", "3.12.1) has no Python.h", on(pythons=(replace(PYTHON, folder=None),))),
+    ("access", "error", "the output folder /b/dist cannot be written to", at(OUTPUT, writable=False)),
+    ("access", "error", "the source tree of pytorch /b/pytorch cannot", at(SOURCE, writable=False)),
+    ("access", "error", "temporary files go to /tmp, which is not a folder", at(TEMPORARY, exists=False)),
+    (
+        "noexec",
+        "error",
+        "the work directory /b/work is on a file system mounted noexec",
+        at(WORK, runs_programs=False),
+    ),
+    ("noexec", "warning", "temporary files /tmp is on a file system", at(TEMPORARY, runs_programs=False)),
+    ("disk", "error", "/tmp: the disk is full (1 MiB free)", at(TEMPORARY, free=1 << 20)),
+    (
+        "disk",
+        "warning",
+        "/b/work, /b/dist, /b/pytorch: 17.0 GiB free, and this run may add 18.0 GiB"
+        " (build-pytorch-cp312 18.0 GiB)",
+        at(OUTPUT, free=17 * GIB),
+    ),
+    (
+        "disk",
+        "warning",
+        "/b/dist: 1.0 GiB free, and this run may add 2.0 GiB",
+        replace(at(OUTPUT, free=GIB, device=7), costs=costs(wheel=2 * GIB)),
+    ),
+    ("disk", "error", "room for 0 more files", at(WORK, free_files=0)),
+    ("disk", "warning", "room for 999 more files", at(SOURCE, free_files=999)),
+    ("memory", "warning", "may take 4.0 GiB, and there are 3.0 GiB of memory (3.0 GiB of", on(machine=SMALL)),
+    ("memory", "warning", "and 2.0 GiB of memory are free", on(machine=Machine(2, 9 * GIB, 2 * GIB))),
+    ("memory", "warning", "16 at a time 64.0 GiB, and 60.0 GiB are free", on(jobs=16)),
+    ("file-systems", "warning", "without hard links", at(WORK, hard_links=False)),
+    ("file-systems", "warning", "case does not count", at(SOURCE, tells_case=False)),
+    ("file-systems", "warning", "cannot set its build tree aside", at(SOURCE, device=9)),
+    ("paths", "error", "/b:1 has a colon", at(WORK, path=Path("/b:1"))),
+    ("paths", "warning", "has a semicolon", at(SOURCE, path=Path("/b;1"))),
+    ("paths", "warning", "has a blank", at(WORK, path=Path("/my work"))),
+    (
+        "paths",
+        "warning",
+        "torchvision does not build with a Python whose path has a blank",
+        on(
+            platform="windows",
+            projects=("pytorch_vision",),
+            pythons=(replace(PYTHON, path=Path("C:/P F/py.exe")),),
+        ),
+    ),
+    (
+        "long-paths",
+        "warning",
+        "may have 273 characters; many programs stop at 260, and long paths are switched off",
+        replace(on(platform="windows", folders=(LONG,), programs=()), long_paths=False),
+    ),
+    (
+        "long-paths",
+        "warning",
+        "stop at 260",
+        replace(on(platform="windows", folders=(LONG,), programs=()), long_paths=True),
+    ),
+    (
+        "sdk-parts",
+        "warning",
+        "the ROCm SDK has no include/roctracer",
+        on(sdk_lacks=("the ROCm SDK has no include/roctracer",)),
+    ),
+    (
+        "sdk-targets",
+        "warning",
+        "serves gfx942: its libraries have no kernels for gfx1100",
+        on(sdk_targets=("gfx942:xnack+",)),
+    ),
+    (
+        "flash-attention",
+        "warning",
+        "aotriton 0.11b has no kernels for gfx1010",
+        on(targets=("gfx942", "gfx1010"), sdk_targets=None),
+    ),
+    (
+        "foreign-wheels",
+        "error",
+        "x.whl is in the output folder",
+        on(foreign=("x.whl is in the output folder",)),
+    ),
+    ("clock", "error", "the clock says 1970-01-01 00:00 UTC", on(now=0.0)),
+    ("clock", "warning", "the clock says 2019-", on(now=1_560_000_000.0)),
+    ("clock", "warning", "counts as changed", on(newest=NOW + 3600)),
+    (
+        "locale",
+        "warning",
+        "LC_ALL=de_DE.ISO-8859-1 is not UTF-8",
+        on(variables={"LC_ALL": "de_DE.ISO-8859-1", "LANG": "C.UTF-8"}),
+    ),
+    (
+        "locale",
+        "warning",
+        "LANG is not set: programs of a build cannot name /b/bäume",
+        replace(at(SOURCE, path=Path("/b/bäume")), variables={}),
+    ),
+    ("open-files", "warning", "only 256 files", on(open_files=256)),
+]
+
+
+@pytest.mark.parametrize("row", FIRING, ids=[f"{row[0]}-{number}" for number, row in enumerate(FIRING)])
+def test_a_check_fires_alone(row: tuple[str, str, str, Subject]) -> None:
+    check, severity, words, subject = row
+    [finding] = run_preflight(subject)
+    assert (finding.check, finding.severity) == (check, severity)
+    assert words in finding.text
+    assert finding.tip
+
+
+SILENT = [
+    GOOD,
+    on(costs=(), pythons=(), programs=(), targets=(), sdk_targets=None, newest=None, open_files=None),
+    on(platform="windows", programs=program("ninja", version=(1, 13, 1)), variables={"LANG": "de.cp1252"}),
+    on(platform="windows", programs=program("ninja", version=(1, 11)), flash_attention=False),
+    at(OUTPUT, runs_programs=False),
+    at(OUTPUT, device=5),
+    at(OUTPUT, path=Path("/my output:;")),
+    at(TEMPORARY, free_files=None, free=GIB),
+    at(WORK, hard_links=None),
+    on(machine=Machine(2, 4 * GIB, 4 * GIB)),
+    on(jobs=15),
+    on(targets=("gfx942:xnack-",)),
+    on(targets=("gfx1010",), sdk_targets=None, flash_attention=False),
+    on(newest=NOW + 2),
+    on(variables={}),
+    on(variables={"LC_ALL": "", "LANG": "en_US.utf8@euro"}),
+    on(variables={"LC_ALL": "POSIX"}),
+]
+
+
+@pytest.mark.parametrize("subject", SILENT, ids=range(len(SILENT)))
+def test_nothing_is_said_of_what_is_right(subject: Subject) -> None:
+    assert run_preflight(subject) == ()
+
+
+def test_every_check_is_seen_to_fire() -> None:
+    assert {row[0] for row in FIRING} == set(CHECKS)
+
+
+def test_needs_are_summed_over_all_steps_of_a_file_system() -> None:
+    steps = tuple(Cost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
+    subject = replace(at(SOURCE, free=80 * GIB), costs=(*steps, Cost("install-rocm-cp310", None, TORCH)))
+    [finding] = run_preflight(subject)
+    assert "may add 108.0 GiB" in finding.text
+    assert finding.text.endswith("18.0 GiB and 3 more)")
+
+
+def test_a_path_on_windows_is_measured_with_what_a_build_puts_below_it() -> None:
+    assert longest_path("D:/b", "pytorch") < 200 < longest_path("C:/" + "x" * 100, "apex")
+
+
+def test_all_errors_are_refused_at_once_and_warnings_are_not() -> None:
+    found = run_preflight(
+        replace(at(OUTPUT, writable=False), open_files=1, pythons=(replace(PYTHON, folder=None),))
+    )
+    assert [finding.severity for finding in found] == ["error", "error", "warning"]
+    with pytest.raises(UsageError, match="for 2 reasons") as caught:
+        refuse_errors(found)
+    assert "no Python.h\n    tip: install" in caught.value.message
+    assert "ulimit" not in caught.value.message
+    refuse_errors(found[2:])
+
+
+def test_one_error_is_said_as_it_is() -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_errors([PreflightFinding("error", "no git", "install git")])
+    assert (caught.value.message, caught.value.tip) == ("no git", "install git")
+
+
+def test_lines_for_people() -> None:
+    found = [PreflightFinding("warning", "the disk is small", "buy another", "disk")]
+    assert finding_lines(found) == ["warning: disk: the disk is small", "  tip: buy another"]
