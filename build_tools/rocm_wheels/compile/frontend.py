@@ -17,7 +17,7 @@ from rocm_wheels.compile.hooks import hooks_of
 from rocm_wheels.compile.hooks.hook import Preparation
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import Preloads
-from rocm_wheels.compile.trees import enter_tree, tree_key
+from rocm_wheels.compile.trees import enter_tree, steady_cmake, tree_key, trees_of
 from rocm_wheels.errors import BuildError
 from rocm_wheels.model.versions import local_part
 from rocm_wheels.process import run
@@ -42,7 +42,7 @@ def build_wheel(
     python: Path,
     python_tag: str,
     out_dir: Path,
-    parking: Path,
+    parking: Path | None = None,
     log: Path,
     install_requirements: Callable[[Sequence[Path]], None],
     preloads: Preloads | None = None,
@@ -61,13 +61,15 @@ def build_wheel(
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
-    marker = parking / request.project.name / "running.json"
+    waiting = parking or trees_of(request.source, base)
+    marker = waiting / request.project.name / "running.json"
     with (
         leftovers_excluded(request.source, marker, log, base),
         tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
     ):
         key = tree_key(request, env, python=python, python_tag=python_tag)
-        tree = enter_tree(request, key, parking, env=base, clean=clean)
+        tree = enter_tree(request, key, waiting, env=base, clean=clean)
+        env = steady_cmake(request, python, env)
         hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
         fresh = Path(name).absolute()
         argv = front_end_command(request, folder, python=python, out_dir=fresh)

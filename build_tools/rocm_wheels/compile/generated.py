@@ -35,13 +35,13 @@ def ignored_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
 
     Bytecode, ``dist`` and everything hidden (environments, editors) is left out.
     """
-    answer = _ask(source, env, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+    answer = ask_git(source, env, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
     return frozenset(name for name in answer.split("\0") if name and _matters(PurePosixPath(name)))
 
 
 def untracked_files(source: Path, env: Mapping[str, str]) -> frozenset[str]:
     """Return the files that git neither tracks nor ignores, relative to ``source``."""
-    answer = _ask(source, env, *_UNTRACKED)
+    answer = ask_git(source, env, *_UNTRACKED)
     return frozenset(name for name in answer.split("\0") if name)
 
 
@@ -50,7 +50,7 @@ def new_files(source: Path, before: frozenset[str], env: Mapping[str, str]) -> f
 
     A folder without a tracked file, and without a file from before, counts as one, with ``/`` at its end.
     """
-    answer = _ask(source, env, *_UNTRACKED, "--directory", "--no-empty-directory")
+    answer = ask_git(source, env, *_UNTRACKED, "--directory", "--no-empty-directory")
     folders = tuple(name for name in answer.split("\0") if name.endswith("/"))
     whole = tuple(folder for folder in folders if not any(name.startswith(folder) for name in before))
     files = untracked_files(source, env) - before
@@ -63,7 +63,8 @@ def exclude(source: Path, names: Iterable[str], env: Mapping[str, str]) -> tuple
     Nothing happens in a plain folder.
     """
     wanted = sorted(names)
-    answer = _ask(source, env, "rev-parse", "--show-prefix", "--git-path", "info/exclude") if wanted else ""
+    question = ("rev-parse", "--show-prefix", "--git-path", "info/exclude")
+    answer = ask_git(source, env, *question) if wanted else ""
     if not answer:
         return ()
     prefix, place = answer.split("\n")
@@ -131,7 +132,7 @@ def _is_made(source: Path, name: str) -> bool:
     return all(_MADE.fullmatch(file) for file in files)
 
 
-def _ask(source: Path, env: Mapping[str, str], *question: str) -> str:
+def ask_git(source: Path, env: Mapping[str, str], *question: str) -> str:
     """Ask git in a folder; the answer is empty in a folder that is no checkout."""
     try:
         return capture(["git", *question], env={**env, "LC_ALL": "C"}, cwd=source)

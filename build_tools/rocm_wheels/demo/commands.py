@@ -90,8 +90,8 @@ def calls(folder: Path, urls: Mapping[str, str]) -> Sequence[Call]:
 def earlier_calls(folder: Path) -> Sequence[Call]:
     """Return the commands that build triton and torch against the earlier ROCm, from the same commits.
 
-    They have checkouts of their own: a work directory holds what was built last, and two of them
-    that share a source would take its build tree from each other.
+    They have checkouts and a work directory of their own, as on a machine that builds nothing else: in a
+    checkout that both use, only one can build at a time.
     """
     earlier = earlier_folder(folder)
     sources = str(earlier / "sources")

@@ -156,12 +156,29 @@ class Versioning(Record):
         return self
 
 
+class AcrossPythons(Record):
+    """One build tree for all Pythons; what belongs to one of them is made again for the next.
+
+    ``again``: globs below the source tree. What they match is deleted when another Python comes: anything
+    inside the build folders; outside of them only what builds have left there, which git ignores.
+    """
+
+    again: tuple[str, ...]
+    reason: str
+
+    @field_validator("again")
+    @classmethod
+    def _inside_tree(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_inside(pattern) for pattern in value)
+
+
 class Build(Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
     are installed before, when present; ``trees`` are the folders (relative to the tree)
-    that hold objects and survive between builds of the same configuration.
+    that hold objects and survive between builds of the same configuration. Each Python has its
+    own, unless ``across_pythons`` says what one tree for all of them needs.
     """
 
     front_end: Literal["pep517", "setup.py"]
@@ -172,6 +189,7 @@ class Build(Record):
     after: tuple[str, ...] = ()
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
+    across_pythons: AcrossPythons | None = None
 
 
 class DeviceCode(Record):

@@ -1,0 +1,94 @@
+"""What a build tree was configured for: two builds with one key go on in each other's tree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.compile.request import BuildRequest
+
+# Variables that a first configure writes down for good, or that change what is compiled. The names of
+# torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
+_CONFIGURES = re.compile(
+    r"(?:CC|CXX|CPP|LD|AR|HIPCC|BLAS|CPATH|LIBRARY_PATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|PKG_CONFIG_PATH"
+    r"|(?:C|CXX|CPP|LD|HIP|HIPCC)FLAGS|DISTUTILS_USE_SDK|FORCE_CUDA|DEBUG|REL_WITH_DEB_INFO|BUILD_TYPE"
+    r"|PYTORCH_ROCM_ARCH|TORCH_CUDA_ARCH_LIST|ROCM_(?:HOME|PATH)|MKL_ROOT"
+    r"|HIP_(?:PATH|PLATFORM|CLANG_PATH|CLANG_LAUNCHER|DEVICE_LIB_PATH)"
+    r"|TRITON_(?:BUILD|APPEND|OFFLINE|CODEGEN|PLUGIN|WHEEL_NAME)\w*"
+    r"|WERROR|ONNX_ML|MKL_THREADING|MAGMA_HOME|ATEN_(?:THREADING|AVX\w*)|GLIBCXX_USE_CXX11_ABI"
+    r"|(?:USE|CMAKE|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|libuv|LIBUV)_\w+)"
+)
+_SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
+# BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
+_SWITCH = re.compile(r"0|1|ON|OFF|TRUE|FALSE|YES|NO|Y|N", re.IGNORECASE)
+_NO_SWITCH = re.compile(r"BUILD_(?:NUMBER|ID|VERSION)")
+_PYTHON = ("python", "python tag")
+
+
+@dataclass(frozen=True)
+class TreeKey:
+    """What a build tree is configured for, in parts that can be read and compared.
+
+    ``shared``: all Pythons of a configuration have one tree, which belongs to one of them at a time.
+    """
+
+    parts: Mapping[str, str]
+    shared: bool = False
+
+    @property
+    def tree(self) -> Mapping[str, str]:
+        """The parts that tell one tree from another."""
+        return {name: value for name, value in self.parts.items() if not (self.shared and name in _PYTHON)}
+
+    @property
+    def python(self) -> Mapping[str, str]:
+        """The parts that say whose a shared tree is now; empty for a tree of one Python alone."""
+        return {name: value for name, value in self.parts.items() if self.shared and name in _PYTHON}
+
+    @property
+    def name(self) -> str:
+        """The tree's parts as 12 hexadecimal digits."""
+        text = json.dumps(dict(self.tree), sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
+
+    def differences(self, other: TreeKey) -> tuple[str, ...]:
+        """Return the names of the parts in which the trees of two keys differ."""
+        names = {*self.tree, *other.tree}
+        return tuple(sorted(name for name in names if self.tree.get(name) != other.tree.get(name)))
+
+
+def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
+    """Make the key of a build from what a configure step writes down.
+
+    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for.
+    """
+    parts = {name: value for name, value in env.items() if _is_configuration(name, value)}
+    parts |= {
+        "compilers": _compilers(env),
+        "platform": request.platform,
+        "python": str(python),
+        "python tag": python_tag,
+        "ROCm": request.sdk.version,
+        "source": str(request.source),  # objects of another checkout look newer than this one's files
+    }
+    return TreeKey(parts, shared=request.project.build.across_pythons is not None)
+
+
+def _compilers(env: Mapping[str, str]) -> str:
+    """Return the files behind CC and CXX, or behind the names that builds try without them."""
+    given = [env[name].split()[0] for name in ("CC", "CXX") if env.get(name, "").strip()]
+    names = dict.fromkeys([*given, "cc", "c++", "gcc", "g++"])
+    found = {name: shutil.which(name, path=env.get("PATH", "")) for name in names}
+    return " ".join(f"{name}={os.path.realpath(path)}" for name, path in found.items() if path)
+
+
+def _is_configuration(name: str, value: str) -> bool:
+    if name.startswith("BUILD_") and name != "BUILD_TYPE":
+        return bool(_SWITCH.fullmatch(value)) and not _NO_SWITCH.fullmatch(name)
+    return bool(_CONFIGURES.fullmatch(name)) and name not in _SPEED_ONLY

@@ -1,0 +1,75 @@
+"""Moving build trees away and back: by renaming, in an order that a kill at any point can be mended from."""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocm_wheels.errors import BuildError
+from rocm_wheels.workspace import write_json
+
+_RETURNING = "returning.json"  # in a waiting tree: the moves that bring it back
+
+Move = tuple[Path, Path]  # relative to the waiting tree, relative to the source
+
+
+def send_away(source: Path, place: Path, moves: Sequence[Move]) -> None:
+    """Move files and folders of a source to a waiting place, in this order."""
+    for waiting, home in moves:
+        _rename(source / home, place / waiting)
+
+
+def undo_departure(source: Path, place: Path) -> None:
+    """Bring back what a kill left at the waiting place of a tree that is still in its source.
+
+    What the source has again by now is newer, and stays.
+    """
+    for part in ("generated", "trees"):
+        for path in sorted((place / part).rglob("*"), reverse=True):
+            home = source / path.relative_to(place / part)
+            if not home.exists() and not path.is_dir():
+                _rename(path, home)
+    if place.is_dir():
+        shutil.rmtree(place)
+
+
+def bring_back(source: Path, place: Path, moves: Sequence[Move]) -> None:
+    """Move a waiting tree into its source. A file that is there already stays, and must be the same."""
+    write_json(place / _RETURNING, [[str(waiting), str(home)] for waiting, home in moves])
+    for waiting, home in moves:
+        _rename(place / waiting, source / home)
+    shutil.rmtree(place)
+
+
+def undo_returns(source: Path, waiting: Path) -> None:
+    """Finish, backwards, a return that a kill cut: half a tree must not pass for another's files."""
+    for journal in sorted(waiting.glob(f"*/{_RETURNING}")):
+        place = journal.parent
+        for name, home in reversed(json.loads(journal.read_text(encoding="utf-8"))):
+            if (source / home).exists() and not (place / name).exists():
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (source / home).rename(place / name)
+        journal.unlink()
+
+
+def _rename(old: Path, new: Path) -> None:
+    if new.is_dir() and not new.is_symlink() and not any(new.iterdir()):
+        new.rmdir()
+    if new.exists():
+        if new.is_file() and old.is_file() and filecmp.cmp(old, new, shallow=False):
+            return
+        raise BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
+    new.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        old.rename(new)
+    except OSError as fault:
+        if fault.errno != errno.EXDEV:
+            raise
+        raise BuildError(
+            f"{old} is on another file system than {new.parent}, and a build tree is moved by renaming",
+            tip=f"let {old.name} be an ordinary folder of its source, no mount and no link",
+        ) from fault

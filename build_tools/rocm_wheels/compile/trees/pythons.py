@@ -1,0 +1,99 @@
+"""One build tree for all Pythons: what only one of them can use is made again for the next.
+
+Deleted is what the recipe lists (``build.across_pythons.again``). CMakeCache.txt is among it: Python, its
+headers and packages are looked for anew. ninja then compares commands and files, and keeps the rest.
+Nothing of the tree waits for a Python that may come back: what it had is made again for it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.trees.key import TreeKey
+from rocm_wheels.compile.trees.state import State
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.errors import BuildError
+from rocm_wheels.process import capture
+
+_CMAKE = ".cmake-program"
+_ASK_CMAKE = "import cmake; print(cmake.__version__); print(cmake.CMAKE_BIN_DIR)"
+
+
+def pass_on(request: BuildRequest, state: State, key: TreeKey, made: frozenset[str]) -> str:
+    """Give the tree in place to the key's Python; say in words what was deleted for that, if anything.
+
+    ``made``: the ignored files (relative to the source) that builds left outside the build folders.
+    A kill leaves a tree that belongs to no Python, which is then passed on again.
+    """
+    rule = request.project.build.across_pythons
+    if rule is None or state.python == key.python:
+        return ""
+    main = request.folder / request.project.build.trees[0]
+    replace(state, python=None).write(main)
+    trees = [request.folder / name for name in request.project.build.trees]
+    count = 0
+    for pattern in rule.again:
+        for path in sorted(request.source.glob(pattern)):
+            inside = any(path.is_relative_to(tree) and path != tree for tree in trees)
+            if inside or path.relative_to(request.source).as_posix() in made:
+                _delete(path)
+                count += 1
+    replace(state, python=key.python).write(main)
+    before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
+    return f"shared with {before}, {count} parts of it made again" if count else ""
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with a cmake whose path is the same for all Pythons that share the tree.
+
+    CMake writes its own path into commands (of HIP objects, of static libraries), and each environment has
+    its own cmake: ninja would take all of them for changed. So the tree has a copy (hard links)
+    of the program that was installed for the first Python; another version replaces it.
+    """
+    changed = dict(env)
+    program = shutil.which("cmake", path=env.get("PATH", ""))
+    if request.project.build.across_pythons is None or program is None:
+        return changed
+    if Path(program).parent != python.parent:  # the machine's own: the same for all anyway
+        return changed
+    said = capture([python, "-I", "-c", _ASK_CMAKE], env=env, what=f"asking {python} where its cmake is")
+    version, folder = said.splitlines()
+    main = request.folder / request.project.build.trees[0]
+    place = main / _CMAKE / version
+    if not place.is_dir():
+        if place.parent.exists():
+            shutil.rmtree(place.parent)
+        _copy(Path(folder).parent, place)
+    prepend_path(changed, "PATH", place / "bin", request.platform)
+    return changed
+
+
+def _copy(data: Path, place: Path) -> None:
+    """Copy the programs and modules of cmake; the folder appears whole."""
+
+    def link(old: str, new: str) -> str:
+        try:
+            os.link(old, new)
+        except OSError:  # another file system
+            shutil.copy2(old, new)
+        return new
+
+    part = place.with_name(f"{place.name}.part")
+    try:
+        for name in ("bin", "share"):
+            shutil.copytree(data / name, part / name, copy_function=link, symlinks=True)
+        part.rename(place)
+    except OSError as fault:
+        raise BuildError(f"{data} cannot be copied to {place}: {fault}") from fault

@@ -1,0 +1,336 @@
+"""Build trees of a small project: each configuration goes on in its own, whatever happened before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_project import GIT, Make, base, compiled, library, make, python, recipe, source, status
+
+from rocm_wheels.compile.trees import KEY_FILE, list_trees, remove_tree
+from rocm_wheels.errors import BuildError
+from rocm_wheels.model.project import Project
+
+__all__ = ["base", "make", "python", "recipe", "source"]
+
+
+def test_each_configuration_has_its_own_tree_and_goes_on_in_it(make: Make, source: Path) -> None:
+    first = make(("gfx942",))
+    assert first.path.name.startswith("small-1.0+rocm7.1.0-")
+    assert (first.tree, compiled(source), library(first)) == ("new", ["a", "b", "c"], "gfx942a\nb\nc\n")
+    (source / "src/b.c").write_text("b2\n")
+    assert (make(("gfx942",)).tree, compiled(source)) == ("continued", ["b"])
+
+    other = make(("gfx1100",))
+    assert other.tree.startswith("new; the tree of another configuration is parked (PYTORCH_ROCM_ARCH")
+    assert (compiled(source), library(other)) == (["a", "b", "c"], "gfx1100a\nb2\nc\n")
+
+    again = make(("gfx942",))
+    assert (again.tree, compiled(source)) == ("taken back from parking", [])
+    assert library(again) == "gfx942a\nb2\nc\n"
+    assert (source / "mine.so").read_text() == "the user's own\n"
+    assert status(source) == " M src/b.c\n"
+
+
+def test_what_one_configuration_left_does_not_get_into_anothers_wheel(make: Make, source: Path) -> None:
+    make(("gfx942",))
+    (source / "small" / "leftover.so").write_text("of gfx942")  # ignored, appeared during the build
+    wheel = make(("gfx1100",))
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert "small/leftover.so" not in archive.namelist()
+    assert not (source / "small" / "leftover.so").exists()
+    wheel = make(("gfx942",))
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert "small/leftover.so" in archive.namelist()
+
+
+@pytest.mark.parametrize("moves", [1, 2])
+def test_a_return_from_parking_that_is_cut_leaves_nothing_behind(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Killed while a parked tree came back: what came is not taken for files of a third one."""
+    make(("gfx942",))
+    for name in ("one.so", "two.so"):
+        (source / "small" / name).write_text("of gfx942")
+    make(("gfx1100",))
+    rename, done = Path.rename, []
+
+    def cut(self: Path, target: Path) -> Path:
+        if source in Path(target).parents and len(done) == moves:
+            raise KeyboardInterrupt
+        done.extend([target] if source in Path(target).parents else [])
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(KeyboardInterrupt):
+        make(("gfx942",))
+    monkeypatch.undo()
+    assert len(done) == moves and all(Path(path).exists() for path in done)
+    third = make(("gfx906",))
+    with zipfile.ZipFile(third.path) as archive:
+        assert {"small/one.so", "small/two.so"}.isdisjoint(archive.namelist())
+    assert make(("gfx942",)).tree == "taken back from parking"
+    assert (source / "small" / "one.so").exists() and (source / "small" / "two.so").exists()
+
+
+def test_a_file_deleted_from_the_sources_leaves_the_wheel(make: Make, source: Path) -> None:
+    (source / "small/extra.py").write_text("")
+    with zipfile.ZipFile(make().path) as archive:
+        assert "small/extra.py" in archive.namelist()
+    (source / "small/extra.py").unlink()
+    with zipfile.ZipFile(make().path) as archive:
+        assert "small/extra.py" not in archive.namelist()
+
+
+def test_another_checkout_never_gets_the_parked_tree(make: Make, source: Path, tmp_path: Path) -> None:
+    make(("gfx942",))
+    compiled(source)
+    other = tmp_path / "other"
+    subprocess.run([*GIT, "clone", "-q", str(source), str(other)], check=True)
+    make(("gfx1100",))  # parks the tree of gfx942
+    compiled(source)
+    assert (make(("gfx942",), source=other).tree, compiled(other)) == ("new", ["a", "b", "c"])
+    assert (make(("gfx942",)).tree, compiled(source)) == ("taken back from parking", [])
+
+
+def test_names_that_are_not_utf_8_are_no_obstacle(make: Make, source: Path) -> None:
+    folder = os.fsencode(source)
+    for name in (b"/mine\xff.txt", b"/mine\xff.so"):  # untracked, ignored
+        Path(os.fsdecode(folder + name)).write_text("the user's own")
+    setup = source / "setup.py"
+    setup.write_text(setup.read_text() + 'open(b"left\\xff.hip", "w").close()\n')
+    make(("gfx942",))
+    assert make(("gfx1100",)).tree.startswith("new; ")
+    assert b"/left\xff.hip\n" in (source / ".git/info/exclude").read_bytes()
+    assert Path(os.fsdecode(folder + b"/mine\xff.so")).read_text() == "the user's own"
+
+
+def test_clean_starts_this_configuration_anew(make: Make, source: Path) -> None:
+    make()
+    compiled(source)
+    assert make(clean=True).tree == "new; the old one is deleted"
+    assert compiled(source) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("files", [1, 3, 5])
+def test_a_clean_that_was_killed_is_finished(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    make()
+    compiled(source)
+    left = [files]
+
+    def unlink(*given: Any, really: Callable[..., None] = os.unlink, **more: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        really(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        patch.setattr(Path, "unlink", lambda path, **_: unlink(path))  # Python 3.10 does not ask os here
+        with pytest.raises(KeyboardInterrupt):
+            make(clean=True)
+    assert (make().tree, compiled(source)) == ("new", ["a", "b", "c"])
+    assert (make().tree, compiled(source)) == ("continued", [])
+    assert (source / "mine.so").read_text() == "the user's own\n"
+
+
+def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
+    make: Make, source: Path, tmp_path: Path
+) -> None:
+    (source / "build").mkdir()
+    (source / "build" / "precious.o").write_text("hours")
+    with pytest.raises(BuildError, match=r"was not made by rocm-wheels") as fault:
+        make()
+    assert "--clean" in str(fault.value.tip)
+    assert (source / "build" / "precious.o").read_text() == "hours"
+    assert "set aside in" in make(clean=True).tree
+    assert (source / ".git/rocm-wheels/trees/small/unnamed-1/trees/build/precious.o").read_text() == "hours"
+
+
+def waiting(source: Path, base: Mapping[str, str], recipe: Project) -> list[str]:
+    """Return for which targets trees wait, the one used last first."""
+    return [tree.parts["PYTORCH_ROCM_ARCH"] for tree in list_trees(source, recipe, base)]
+
+
+def test_three_sets_of_targets_and_back_compile_nothing_again(
+    make: Make, source: Path, base: dict[str, str], recipe: Project
+) -> None:
+    sets = ("gfx942",), ("gfx1100",), ("gfx906", "gfx908")
+    for targets in sets:
+        assert (make(targets).tree[:3], compiled(source)) == ("new", ["a", "b", "c"])
+    for targets in (*sets, *reversed(sets)):
+        made = make(targets)
+        assert library(made) == ";".join(targets) + "a\nb\nc\n"
+        assert compiled(source) == []
+    assert waiting(source, base, recipe) == ["gfx1100", "gfx906;gfx908"]
+
+
+def test_two_work_directories_do_not_take_the_tree_from_each_other(make: Make, source: Path) -> None:
+    """Each has an environment, and so a Python, of its own; both leave an egg-info."""
+    for tag in ("cp311", "cp312", "cp311", "cp312", "cp311"):
+        made = make(tag=tag)
+        assert (source / "small.egg-info").is_dir()
+        assert compiled(source) == (["a", "b", "c"] if made.tree.startswith("new") else [])
+    assert made.tree == "taken back from parking"
+
+
+@pytest.mark.parametrize("moves", [1, 2, 3])
+def test_a_move_to_the_parking_that_is_cut_is_undone(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Killed while a tree was moved away: its own configuration and another one go on as if it had not."""
+    make(("gfx942",))
+    (source / "small" / "one.so").write_text("of gfx942")
+    compiled(source)
+    rename, done = Path.rename, []
+    place = source / ".git" / "rocm-wheels"
+
+    def cut(self: Path, target: Path) -> Path:
+        if place in Path(target).parents:
+            if len(done) == moves:
+                raise KeyboardInterrupt
+            done.append(target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(KeyboardInterrupt):
+        make(("gfx1100",))
+    monkeypatch.undo()
+    assert len(done) == moves and (source / "build" / KEY_FILE).exists()
+    assert (make(("gfx942",)).tree, compiled(source)) == ("continued", [])
+    assert (source / "small" / "one.so").read_text() == "of gfx942"
+    with zipfile.ZipFile(make(("gfx1100",)).path) as archive:
+        assert "small/one.so" not in archive.namelist()
+
+
+def test_a_tree_that_waits_can_be_deleted(
+    make: Make, source: Path, base: dict[str, str], recipe: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for targets in ("gfx942", "gfx1100", "gfx906"):
+        make((targets,))
+    compiled(source)
+    assert waiting(source, base, recipe) == ["gfx1100", "gfx942"]
+    last, first = list_trees(source, recipe, base)
+
+    def killed(place: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove_tree(last)
+    monkeypatch.undo()
+    remove_tree(first)
+    assert waiting(source, base, recipe) == []
+    assert (make(("gfx906",)).tree, compiled(source)) == ("continued", [])
+    assert list((source / ".git/rocm-wheels/trees/small").iterdir()) == []
+
+
+@pytest.fixture(params=["checkout", "worktree", "plain", "subfolder", "other file system"])
+def somewhere(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """The source as a tree of some kind, and the place below it where its trees shall wait."""
+    elsewhere = Path("/dev/shm")
+    if request.param == "checkout":
+        yield source, ".git/rocm-wheels/trees"
+    elif request.param == "worktree":
+        subprocess.run([*GIT, "worktree", "add", "-q", str(tmp_path / "linked")], cwd=source, check=True)
+        yield tmp_path / "linked", "../source/.git/worktrees/linked/rocm-wheels/trees"
+    elif request.param in ("plain", "subfolder"):
+        tree = tmp_path / "outer" / "plain"
+        shutil.copytree(source, tree, ignore=shutil.ignore_patterns(".git"))
+        if request.param == "subfolder":
+            subprocess.run([*GIT, "init", "-q"], cwd=tree.parent, check=True)
+        yield tree, ".rocm-wheels/trees"
+    elif not elsewhere.is_dir() or elsewhere.stat().st_dev == source.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    else:
+        with tempfile.TemporaryDirectory(dir=elsewhere) as place:
+            shutil.move(source / ".git", place)
+            (source / ".git").write_text(f"gitdir: {place}/.git\n")
+            yield source, ".rocm-wheels/trees"
+
+
+def test_trees_wait_where_no_cleaning_takes_them(
+    make: Make, somewhere: tuple[Path, str], base: dict[str, str], recipe: Project
+) -> None:
+    tree, place = somewhere
+    for targets in ("gfx942", "gfx1100"):
+        make((targets,), source=tree)
+        compiled(tree)
+    assert waiting(tree, base, recipe) == ["gfx942"]
+    assert [path.name for path in (tree / place).resolve().iterdir()] == ["small"]
+    if (tree / ".git").exists():
+        assert status(tree) == ""
+    if ".git/" in place:
+        subprocess.run([*GIT, "clean", "-fdxq"], cwd=tree, check=True)
+    assert (make(("gfx942",), source=tree).tree, compiled(tree)) == ("taken back from parking", [])
+
+
+def test_a_file_in_the_way_of_a_parked_one_is_kept(make: Make, source: Path) -> None:
+    make(("gfx942",))
+    (source / "small" / "made.so").write_text("by the build")
+    make(("gfx1100",))
+    (source / "small" / "made.so").write_text("the user's own")
+    (source / "build" / KEY_FILE).rename(source / "key")
+    text = (source / "key").read_text()
+    (source / "build" / KEY_FILE).write_text(text.replace('"before": [', '"before": [ "small/made.so",'))
+    with pytest.raises(BuildError, match=r"made\.so is there already"):
+        make(("gfx942",))
+    assert (source / "small" / "made.so").read_text() == "the user's own"
+    (source / "small" / "made.so").write_text("by the build")  # the same file is not in the way
+    assert make(("gfx942",)).tree == "taken back from parking"
+    assert (source / "small" / "made.so").read_text() == "by the build"
+
+
+def test_a_damaged_key_file_is_an_error(make: Make, source: Path) -> None:
+    make()
+    (source / "build" / KEY_FILE).write_text("{")
+    with pytest.raises(BuildError, match="is damaged"):
+        make()
+    assert "set aside" in make(clean=True).tree
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_killed_build_goes_on_where_it_was(make: Make, source: Path, tmp_path: Path) -> None:
+    (source / "src/c.c").write_text("sleep\n")
+    (source / "stop").touch()
+    child = os.fork()
+    if child == 0:  # the build that will be killed: a process of its own, with its own children
+        try:
+            make()
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 60
+    while not (source / "asleep").exists():
+        assert time.monotonic() < deadline, (tmp_path / "logs/small.log").read_text()
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    _end_what_works_in(source)
+    assert compiled(source) == ["a", "b", "c"]
+    (source / "stop").unlink()
+    assert make().tree == "continued"
+    assert compiled(source) == ["c"]
+
+
+def _end_what_works_in(source: Path) -> None:
+    """End the compiler that the killed build left behind, found by the folder it works in."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = (process / "cwd").resolve().is_relative_to(source)
+        except OSError:
+            continue
+        if inside:
+            os.kill(int(process.name), signal.SIGKILL)
+    time.sleep(0.2)

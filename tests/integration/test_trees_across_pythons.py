@@ -1,0 +1,75 @@
+"""One build tree for several Pythons: what only one of them can use is made again, the rest is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_project import Make, base, compiled, make, python, recipe, source, status
+
+from rocm_wheels.compile.trees import KEY_FILE, pythons
+from rocm_wheels.model.project import AcrossPythons, Project
+
+__all__ = ["base", "make", "python", "recipe", "source"]
+
+
+@pytest.fixture
+def shared(recipe: Project) -> Project:
+    """The small project, with one tree for all Pythons."""
+    rule = AcrossPythons(again=("build/*.cache", "build/python-*", "small/*.so", "src/*"), reason="a test")
+    return recipe.model_copy(update={"build": recipe.build.model_copy(update={"across_pythons": rule})})
+
+
+def leave(source: Path) -> list[Path]:
+    """Write what a build for one Python leaves."""
+    made = [source / name for name in ("build/c.cache", "build/python-3/x.o", "small/ext.so")]
+    for path in made:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of one Python")
+    return made
+
+
+def test_the_next_python_compiles_only_what_is_its_own(make: Make, source: Path, shared: Project) -> None:
+    assert (make(project=shared, tag="cp311").tree, compiled(source)) == ("new", ["a", "b", "c"])
+    made = leave(source)
+    assert make(project=shared, tag="cp311").tree == "continued"
+    assert all(path.exists() for path in made)
+    other = make(project=shared, tag="cp312")
+    assert other.tree == "continued; shared with cp311's, 4 parts of it made again"
+    assert not any(path.exists() for path in made)
+    assert compiled(source) == []
+    assert (source / "mine.so").exists() and (source / "src" / "a.c").exists() and status(source) == ""
+    assert make(project=shared, tag="cp312").tree == "continued"
+    assert make(("gfx1100",), project=shared, tag="cp312").tree.startswith("new; ")
+    assert make(project=shared, tag="cp311").tree.startswith("taken back from parking; shared with cp312's")
+
+
+@pytest.mark.parametrize("deleted", [0, 1, 2])
+def test_killed_between_two_pythons_the_tree_belongs_to_none(
+    make: Make, source: Path, shared: Project, monkeypatch: pytest.MonkeyPatch, deleted: int
+) -> None:
+    make(project=shared, tag="cp311")
+    made = leave(source)
+    delete, done = pythons._delete, []
+
+    def killed(path: Path) -> None:
+        if len(done) == deleted:
+            raise KeyboardInterrupt
+        done.append(path)
+        delete(path)
+
+    monkeypatch.setattr(pythons, "_delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make(project=shared, tag="cp312")
+    monkeypatch.undo()
+    compiled(source)
+    again = make(project=shared, tag="cp311")  # the first one cannot go on either as if nothing had been
+    assert again.tree.startswith("continued; shared with another Python, ")
+    assert not any(path.exists() for path in made)
+    assert compiled(source) == []
+
+
+def test_without_a_rule_every_python_has_its_own_tree(make: Make, source: Path) -> None:
+    assert make(tag="cp311").tree == "new"
+    assert make(tag="cp312").tree == "new; the tree of another configuration is parked (python tag)"
+    assert '"python": {}' in (source / "build" / KEY_FILE).read_text()
