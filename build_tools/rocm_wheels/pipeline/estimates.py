@@ -16,6 +16,8 @@ from typing import Any
 
 from rocm_wheels.machine import Machine, compile_jobs
 from rocm_wheels.model.estimates import Costs, costs_of
+from rocm_wheels.pipeline.record.reading import run_ids
+from rocm_wheels.pipeline.record.writing import EVENTS
 
 _RUNS = 60  # the newest ones
 _LOOKED_AT = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
@@ -110,25 +112,19 @@ def read_history(runs: Path) -> History:
     """
     found: dict[str, list[Past]] = {}
     counted: Counter[tuple[str, int]] = Counter()
-    if runs.is_dir():
-        for folder in sorted(runs.iterdir(), key=_age, reverse=True)[:_RUNS]:
-            for name, past in _steps(folder):
-                if counted[name, past.targets] < _LOOKED_AT:
-                    found.setdefault(name, []).append(past)
-                    counted[name, past.targets] += 1
+    for run in run_ids(runs)[:_RUNS]:
+        for name, past in _steps(runs / run):
+            if counted[name, past.targets] < _LOOKED_AT:
+                found.setdefault(name, []).append(past)
+                counted[name, past.targets] += 1
     return History({name: tuple(steps) for name, steps in found.items()})
-
-
-def _age(folder: Path) -> tuple[str, int]:
-    day, _, number = folder.name.rpartition("-")
-    return (day, int(number)) if day.count("-") and number.isdecimal() else (folder.name, 1)
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
     run: Mapping[str, Any] = {}
     begun: dict[str, Mapping[str, Any]] = {}
     targets: dict[str, int] = {}
-    for event in _events(folder / "events.jsonl"):
+    for event in _events(folder / EVENTS):
         step = str(event.get("step", ""))
         match event.get("event"):
             case "run-begun":
@@ -168,7 +164,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
             if len(data) > _HEAD + _TAIL:
                 file.seek(-_TAIL, 2)
                 data = data[:_HEAD] + b"\n" + file.read()
-    except OSError:  # a run that has not written yet, or a stray file
+    except OSError:  # a run that has not written yet
         return
     for line in data.splitlines():
         if _TOLD.search(line):

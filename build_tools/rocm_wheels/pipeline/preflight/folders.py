@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rocm_wheels.pipeline.preflight.subject import Folder, PreflightFinding, Subject
+from rocm_wheels.pipeline.summary import human_size
 
 _FULL = 64 << 20  # not even a log and a configure step
 _FEW_FILES = 50_000  # a checkout of torch and its build tree have about as many
@@ -13,11 +14,6 @@ _MAX_PATH = 260  # Windows, with the end of the string; learn.microsoft.com "Max
 # Longest path below a source tree while it is built, believed: CMake's object files repeat the source's path
 _LONGEST_BELOW = {"pytorch": 180, "triton": 170}
 _LONGEST_OF_OTHERS = 140
-
-
-def size_text(size: float) -> str:
-    """Return a size as people read it: ``512 MiB``, ``1.5 GiB``."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def longest_path(root: str, project: str) -> int:
@@ -41,14 +37,14 @@ def disk(subject: Subject) -> Iterator[PreflightFinding]:
     for device, folders in _by_device(subject).items():
         free, said = min(folder.free for folder in folders), _said(folders)
         if free < _FULL:
-            yield PreflightFinding("error", f"{said}: the disk is full ({size_text(free)} free)", _tip())
+            yield PreflightFinding("error", f"{said}: the disk is full ({human_size(free)} free)", _tip())
         elif (need := sum(needs.get(device, {}).values())) > free:
             largest = sorted(needs[device].items(), key=lambda item: (-item[1], item[0]))[:3]
-            shown = ", ".join(f"{step} {size_text(size)}" for step, size in largest)
+            shown = ", ".join(f"{step} {human_size(size)}" for step, size in largest)
             more = f" and {len(needs[device]) - 3} more" if len(needs[device]) > 3 else ""
             yield PreflightFinding(
                 "warning",
-                f"{said}: {size_text(free)} free, and this run may add {size_text(need)} ({shown}{more})",
+                f"{said}: {human_size(free)} free, and this run may add {human_size(need)} ({shown}{more})",
                 _tip(),
             )
         counted = [folder.free_files for folder in folders if folder.free_files is not None]
@@ -84,8 +80,7 @@ def runs_programs(subject: Subject) -> Iterator[PreflightFinding]:
 
 
 def file_systems(subject: Subject) -> Iterator[PreflightFinding]:
-    """Hard links save gigabytes; names that differ in case are two files; trees are moved by renaming."""
-    work = next((folder for folder in subject.folders if folder.role == "work"), None)
+    """Hard links save gigabytes; names that differ in case are two files."""
     for folder in subject.folders:
         if folder.role == "work" and folder.hard_links is False:
             yield PreflightFinding(
@@ -100,14 +95,6 @@ def file_systems(subject: Subject) -> Iterator[PreflightFinding]:
                 f"the {folder.what} {folder.path} is on a file system where case does not count: of two files"
                 " one is lost",
                 "check out on another file system",
-            )
-        if folder.role == "source" and work is not None and folder.device != work.device:
-            yield PreflightFinding(
-                "warning",
-                f"the {folder.what} {folder.path} is on another file system than the work directory"
-                f" {work.path}: a build for other targets or another Python cannot"
-                " set its build tree aside, and stops",
-                "put --work-dir on the file system of the sources",
             )
 
 

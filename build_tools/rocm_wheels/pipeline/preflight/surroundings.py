@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from rocm_wheels.pipeline.preflight.folders import size_text
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding, Subject
+from rocm_wheels.pipeline.summary import human_size
 
 _SKEW_SECONDS = 5.0
 _FIRST_ZIP_YEAR = 1980  # the format of wheels knows no earlier date
@@ -21,18 +21,18 @@ def memory(subject: Subject) -> Iterator[PreflightFinding]:
     if heavy is None or not (each := heavy.estimate.memory_per_job):
         return
     machine, source = subject.machine, heavy.estimate.source
-    one = f"{heavy.step}: one compiler may take {size_text(each)}"
+    one = f"{heavy.step}: one compiler may take {human_size(each)}"
     limits = f" ({', '.join(machine.limits)})" if machine.limits else ""
     if machine.memory < each:
-        text = f"{one}, and there are {size_text(machine.memory)} of memory{limits}"
+        text = f"{one}, and there are {human_size(machine.memory)} of memory{limits}"
         yield PreflightFinding("warning", text, f"add memory or swap (the figure is from: {source})")
     elif machine.free_memory < each:
-        text = f"{one}, and {size_text(machine.free_memory)} of memory are free{limits}"
+        text = f"{one}, and {human_size(machine.free_memory)} of memory are free{limits}"
         yield PreflightFinding("warning", text, "end other programs, or wait for them")
     elif subject.jobs and subject.jobs * each > machine.free_memory:
         text = (
-            f"{one}: {subject.jobs} at a time {size_text(subject.jobs * each)}, and"
-            f" {size_text(machine.free_memory)} are free{limits}"
+            f"{one}: {subject.jobs} at a time {human_size(subject.jobs * each)}, and"
+            f" {human_size(machine.free_memory)} are free{limits}"
         )
         fits = machine.free_memory // each
         yield PreflightFinding(
