@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from zlib import crc32
 
 from rocm_wheels import groups
 from rocm_wheels.pipeline.record.writing import RunRecord, new_run
@@ -113,3 +114,144 @@ class WrittenRun:
         yield
         self.clock.seconds = max(self.clock.seconds, begin + seconds)
         self.end_step(step, outcome, seconds)
+
+
+def night(runs: Path) -> WrittenRun:
+    """Write a run that has something for every part of a report: five projects, one that failed."""
+    run = WrittenRun(runs)
+    write = run.record.write
+    run.begin(steps=9)
+    tip = "free some space below /srv, or give --work-dir a larger disk"
+    text = "390 GiB may be needed in /srv/work, 240 GiB are free"
+    finding = {"check": "disk", "severity": "warning", "text": text, "tip": tip}
+    locale = {"check": "locale", "severity": "warning", "text": "the locale is not UTF-8", "tip": None}
+    write("preflight", findings=[finding, locale])
+    run.clock.seconds += 2
+    run.skip("install-rocm-cp312")
+    with run.step("install-tools-cp312", 31, why="cmake changed (3.31 → 4.1)"):
+        write(
+            "command",
+            step="install-tools-cp312",
+            command="uv pip install --python /srv/work/environments/cp312/bin/python cmake==4.1.0 ninja",
+            cwd="/srv/work",
+            environment={"UV_CACHE_DIR": "/srv/cache/uv"},
+            seconds=29.8,
+            returncode=0,
+        )
+    with run.step("probe-targets", 9):
+        fault = "error: unknown target CPU 'gfx1250'\nnote: valid target CPU values are: gfx600, gfx601"
+        write(
+            "probe",
+            step="probe-targets",
+            targets={**dict.fromkeys(TARGETS), "gfx1250": fault},
+            dropped=["gfx1250"],
+        )
+    with run.step("check-cache", 14):
+        checks = [
+            {"what": "the same again", "expected": "hit", "seen": "hit", "passed": True},
+            {
+                "what": "a change that only device code sees",
+                "expected": "miss",
+                "seen": "miss",
+                "passed": True,
+            },
+        ]
+        write("cache-test", step="check-cache", kind="ccache", trusted=True, checks=checks)
+    with run.step("build-triton-cp312", 1320, estimate=_expected(1500)):
+        _wheel(run, "build-triton-cp312", "triton-3.5.1+rocm7.1-cp312-cp312-linux_x86_64.whl", 190 << 20, {})
+    with run.step(
+        "build-pytorch-cp312", 10_480, why="sources changed (4f1c… → 9be0…)", estimate=_expected(9000)
+    ):
+        _torch(run)
+    begin = run.clock.seconds
+    run.begin_step("build-audio-cp312", after=["build-pytorch-cp312"], estimate=_expected(400))
+    run.begin_step("build-vision-cp312", after=["build-pytorch-cp312"])
+    run.begin_step("build-apex-cp312", after=["build-pytorch-cp312"])
+    run.clock.seconds = begin + 310
+    _wheel(run, "build-audio-cp312", "torchaudio-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl", 3 << 20, {})
+    run.end_step("build-audio-cp312", seconds=310)
+    run.clock.seconds = begin + 640
+    message = (
+        "vision could not be built (exit code 1):\n"
+        "  | csrc/nms_kernel.hip:41:7: error: use of undeclared identifier '__shfl'\n"
+        "  | ninja: build stopped: subcommand failed."
+    )
+    run.end_step(
+        "build-vision-cp312", "failed", 640, message=message, tip="see the whole log; run again afterwards"
+    )
+    run.clock.seconds = begin + 655
+    run.end_step("build-apex-cp312", "interrupted", 655, message="interrupted", exit_code=130)
+    run.end("failed", 12)
+    return run
+
+
+def ninja_log(edges: int, lanes: int, *, version: int = 7) -> str:
+    """Return a log of ninja: so many edges in so many lanes, most of them short, some very long."""
+    lines = [f"# ninja log v{version}"]
+    clocks = [0] * lanes
+    found = []
+    for number in range(edges):
+        lane = clocks.index(min(clocks))
+        length = 200 + number * 7919 % 9000 + (240_000 if number % 211 == 0 else 0)
+        if number % 5 == 0:
+            name = f"caffe2/CMakeFiles/torch_hip.dir/native/hip/torch_hip_generated_Kernel{number}.hip.o"
+        else:
+            name = f"caffe2/CMakeFiles/torch_cpu.dir/__/aten/src/ATen/Register{number}.cpp.o"
+        begin, end = clocks[lane], clocks[lane] + length
+        clocks[lane] = end + 3
+        found.append((end, begin, name))
+    last = max(clocks)
+    found.append((last + 41_000, last, "lib/libtorch_hip.so"))
+    lines += [
+        f"{begin}\t{end}\t1763726400000000000\t{name}\t{crc32(name.encode()):x}"
+        for end, begin, name in sorted(found)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _expected(seconds: float) -> dict[str, object]:
+    return {"seconds": seconds, "disk": 60e9, "memory": 64e9, "source": "3 recorded runs on this machine"}
+
+
+def _wheel(run: WrittenRun, step: str, name: str, size: int, libraries: dict[str, list[str]]) -> None:
+    targets = sorted({target for held in libraries.values() for target in held})
+    run.record.write(
+        "output",
+        step=step,
+        path=f"/srv/wheels/dist/{name}",
+        size=size,
+        sha256=f"{size:x}".rjust(64, "7"),
+        project=step.split("-")[1],
+        version=name.split("-")[1],
+        targets=targets,
+        libraries=libraries,
+        content="ef" * 8,
+    )
+
+
+def _torch(run: WrittenRun) -> None:
+    step = "build-pytorch-cp312"
+    (run.folder / f"{step}.ninja_log").write_text(ninja_log(4567, 64))
+    began = run.clock.seconds + 20
+    run.clock.seconds += 10_400
+    run.record.write(
+        "command",
+        step=step,
+        command="cd /srv/src/pytorch && python -m build --wheel --no-isolation",
+        cwd="/srv/src/pytorch",
+        environment={"MAX_JOBS": "64", "PYTORCH_ROCM_ARCH": ";".join(TARGETS), "CUDA_HOME": None},
+        seconds=10_390.2,
+        returncode=0,
+    )
+    run.record.write("ninja", step=step, log=run.folder / f"{step}.ninja_log", began=began)
+    host, device = {"hits": 3300, "misses": 312}, {"hits": 790, "misses": 121}
+    run.record.write(
+        "cache", step=step, kind="ccache", before={}, after={}, host=host, device=device, rate=0.9
+    )
+    libraries = {
+        "torch/lib/libtorch_hip.so": TARGETS,
+        "torch/lib/libmagma.so": TARGETS[:2],
+        "torch/lib/libc10_hip.so": [*TARGETS, "gfx1030"],
+        **{f"torch/lib/aotriton.images/amd-gfx942/kernel{n}.aks2": ["gfx942"] for n in range(40)},
+    }
+    _wheel(run, step, "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl", 2_345_678_901, libraries)

@@ -7,6 +7,7 @@ day. A run, or a step, with no end in the record is running while its process li
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from rocm_wheels.pipeline.record.writing import EVENTS
 RunState = Literal["running", "done", "failed", "interrupted", "killed"]
 StepState = Literal["running", "done", "failed", "timeout", "interrupted", "killed", "skipped"]
 
+PLAN = "plan.json"
 _RUN_ID = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
 _RUN_OUTCOMES = {"done", "failed", "interrupted"}
 _STEP_OUTCOMES = {"done", "failed", "timeout", "interrupted", "killed"}
@@ -84,7 +86,8 @@ class StepView:
 class Run:
     """A run as its record shows it. ``damaged`` lines were left out; ``torn``: the last one broke off.
 
-    ``elsewhere``: no end is recorded, and it ran on a machine that cannot be asked from here.
+    ``elsewhere``: no end is recorded, and it ran on a machine that cannot be asked from here. ``planned`` are
+    the steps of its plan, where that is there.
     """
 
     id: str
@@ -97,6 +100,7 @@ class Run:
     damaged: int = 0
     torn: bool = False
     elsewhere: bool = False
+    planned: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -147,6 +151,7 @@ def read_run(folder: Path, *, brief: bool = False) -> Run:
         damaged=len(parsed) - len(events),
         torn=bool(rest.strip()),
         elsewhere=elsewhere,
+        planned=() if brief else _planned(folder / PLAN),
     )
 
 
@@ -168,6 +173,15 @@ def newest(runs: Path) -> Run | None:
     """Read the newest run below ``runs``, or return ``None`` where there is none."""
     ids = run_ids(runs)
     return read_run(runs / ids[0]) if ids else None
+
+
+def _planned(path: Path) -> tuple[str, ...]:
+    """Return the steps of a run's plan; none where there is no plan, or one of another form."""
+    try:
+        steps = json.loads(path.read_bytes())["steps"]
+        return tuple(step["id"] for step in steps if isinstance(step["id"], str))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
 
 
 def _is_elsewhere(begun: Event) -> bool:

@@ -1,0 +1,124 @@
+"""Where a run is now, as another terminal may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.pipeline.record.memory import tree_memory
+from rocm_wheels.pipeline.record.plain import last_line
+from rocm_wheels.pipeline.record.reading import Run, StepView
+from rocm_wheels.pipeline.record.vocabulary import Event, time_of
+from rocm_wheels.pipeline.record.writing import Moment
+
+_TAIL = 1 << 13
+
+
+@dataclass(frozen=True)
+class StepStatus:
+    """A step at work. ``seconds`` since its begin; ``line`` is the last of its log; ``memory`` in bytes now.
+
+    ``expected`` is the estimate in seconds, which ``source`` gave.
+    """
+
+    id: str
+    seconds: float
+    line: str
+    log: str | None
+    memory: int | None
+    expected: float | None
+    source: str | None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to its expected end, negative when that is over; ``None`` without an estimate."""
+        return None if self.expected is None else self.expected - self.seconds
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run and its steps at work. ``seconds`` since its begin; ``to_come`` is ``None`` when not recorded."""
+
+    run: Run
+    seconds: float
+    running: tuple[StepStatus, ...]
+    to_come: int | None
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``status --json`` prints. Keys are added later, never renamed."""
+        run = self.run
+        return {
+            "run": run.id,
+            "state": run.state,
+            "elsewhere": run.elsewhere,
+            "began": run.begun.get("time"),
+            "seconds": round(self.seconds, 3),
+            "command": run.begun.get("command"),
+            "steps": {step.id: step.state for step in run.steps.values()},
+            "to_come": self.to_come,
+            "running": [
+                {
+                    "step": step.id,
+                    "seconds": round(step.seconds, 3),
+                    "line": step.line,
+                    "log": step.log,
+                    "memory": step.memory,
+                    "expected": step.expected,
+                    "left": None if step.left is None else round(step.left, 3),
+                    "source": step.source,
+                }
+                for step in self.running
+            ],
+            "damaged": run.damaged,
+            "torn": run.torn,
+        }
+
+
+def status_of(run: Run, now: Moment, memory: Callable[[int], int | None] = tree_memory) -> RunStatus:
+    """Look at every step that is at work: its log, its processes, how long it has been."""
+    working = [step for step in run.steps.values() if step.state == "running"]
+    steps = run.begun.get("steps")
+    if run.state == "running":
+        seconds = _since(run, run.begun, now)
+    else:
+        seconds = run.seconds or 0.0
+    return RunStatus(
+        run=run,
+        seconds=seconds,
+        running=tuple(_step(run, step, now, memory) for step in working),
+        to_come=None if steps is None else max(steps - len(run.steps), 0),
+    )
+
+
+def _step(run: Run, step: StepView, now: Moment, memory: Callable[[int], int | None]) -> StepStatus:
+    pid, estimate = step.begun.get("pid"), step.begun.get("estimate") or {}
+    return StepStatus(
+        id=step.id,
+        seconds=_since(run, step.begun, now),
+        line=_last_line_of(step.log),
+        log=None if step.log is None else str(step.log),
+        memory=None if pid is None or run.elsewhere else memory(pid),
+        expected=estimate.get("seconds"),
+        source=estimate.get("source"),
+    )
+
+
+def _since(run: Run, event: Event, now: Moment) -> float:
+    """Return the seconds since an event: by the clock, unless that is another machine's."""
+    if not event:
+        return 0.0
+    day, clock = now
+    passed = (day - time_of(event)).total_seconds() if run.elsewhere else clock - event["clock"]
+    return max(passed, 0.0)
+
+
+def _last_line_of(log: Path | None) -> str:
+    if log is None:
+        return ""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL, 0))
+            return last_line(file.read())
+    except (OSError, ValueError):
+        return ""  # not written yet, cleaned away, or no path at all: the step is shown without

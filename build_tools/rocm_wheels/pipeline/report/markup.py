@@ -1,0 +1,69 @@
+"""HTML that cannot be broken by what it shows: text is escaped unless it was made here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from rocm_wheels.pipeline.record.plain import plain
+
+_VOID = {"meta", "br"}
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+_ESCAPED = re.compile("[&<>\"']")
+
+
+class Markup(str):
+    """Finished HTML."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """Return a value as HTML text: escaped, with nothing in it that controls or reorders."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(_ESCAPED.sub(lambda found: _ESCAPES[found.group()], plain(str(value))))
+
+
+def join(*parts: object) -> Markup:
+    """Return parts one after the other: text is escaped, ``None`` left out, lists opened."""
+    return Markup("".join(_each(parts)))
+
+
+def tag(name: str, /, *inside: object, **attributes: object) -> Markup:
+    """Return an element; ``inside`` as in ``join``.
+
+    Attributes are named as in HTML, with ``_`` for ``-`` and without a last one (``class_``, ``aria_label``);
+    one of ``None`` or ``False`` is left out, ``True`` stands without a value.
+    """
+    shown = ""
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        label = key.rstrip("_").replace("_", "-")
+        shown += f" {label}" if value is True else f' {label}="{text(_figure(value))}"'
+    if name in _VOID:
+        return Markup(f"<{name}{shown}>")
+    return Markup(f"<{name}{shown}>{join(*inside)}</{name}>")
+
+
+def percent(part: float, whole: float) -> str:
+    """Return where ``part`` lies on an axis of length ``whole``."""
+    return f"{_figure(round(max(min(part / whole, 1.0), 0.0) * 100, 2) if whole > 0 else 0)}%"
+
+
+def _figure(value: object) -> object:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+def _each(parts: Iterable[object]) -> Iterable[str]:
+    for part in parts:
+        if part is None:
+            continue
+        if isinstance(part, (str, int, float, PurePath)):
+            yield text(_figure(part))
+        elif isinstance(part, Iterable):
+            yield from _each(part)
+        else:
+            raise TypeError(f"{type(part).__name__} cannot stand in a page")

@@ -1,0 +1,143 @@
+"""The steps of a run: how each ended and why it ran, what went wrong, which commands ran where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocm_wheels.pipeline.record.reading import Run, StepView
+from rocm_wheels.pipeline.record.vocabulary import Event
+from rocm_wheels.pipeline.report.markup import Markup, join, tag
+from rocm_wheels.pipeline.report.tables import code, facts, outcome, table
+from rocm_wheels.pipeline.summary import human_size, human_time
+
+WRONG = ("failed", "timeout", "interrupted", "killed")
+
+
+def steps_part(run: Run) -> Markup:
+    """List every step: outcome, times, memory, and why it ran or did not."""
+    rows = []
+    for step in run.steps.values():
+        ended, estimate = step.ended or {}, step.begun.get("estimate") or {}
+        expected = estimate.get("seconds")
+        why = [step.why] if step.why else []
+        after = step.begun.get("after") or []
+        rows.append(
+            [
+                step.id,
+                outcome(step.state),
+                "" if step.seconds is None else human_time(step.seconds),
+                "" if expected is None else human_time(expected),
+                human_size(step.peak_memory),
+                _cores(step, ended),
+                join(
+                    "; ".join(why), tag("span", f"after {', '.join(after)}", class_="of") if after else None
+                ),
+            ]
+        )
+    head = ["step", "outcome", "time", "expected", "peak memory", "cores", "why"]
+    sources = sorted(
+        {
+            estimate["source"]
+            for step in run.steps.values()
+            if (estimate := step.begun.get("estimate")) and estimate.get("source")
+        }
+    )
+    waiting = [name for name in run.planned if name not in run.steps]
+    return join(
+        table(head, rows, numbers={2, 3, 4, 5}, wide={6}),
+        tag("p", f"Expected times come from: {'; '.join(sources)}.", class_="note") if sources else None,
+        tag("p", f"Not begun: {', '.join(waiting)}.", class_="note") if waiting else None,
+    )
+
+
+def failures_part(run: Run) -> Markup | None:
+    """Say what every step that did not succeed said last, what to do, and where its log is."""
+    parts = []
+    for step in run.steps.values():
+        if step.state not in WRONG:
+            continue
+        ended = step.ended or {}
+        message = ended.get("message") or (
+            "No end is recorded: its process is gone." if step.ended is None else "No reason is recorded."
+        )
+        parts.append(
+            tag(
+                "article",
+                tag("h3", step.id, " ", outcome(step.state)),
+                tag("pre", message),
+                tag("p", tag("strong", "Tip: "), ended["tip"]) if ended.get("tip") else None,
+                tag("p", "Log: ", code(step.log)) if step.log else None,
+                class_=f"failure {step.state}",
+            )
+        )
+    return join(parts) if parts else None
+
+
+def commands_part(run: Run) -> Markup | None:
+    """Show, folded, what every step ran: its own line, each program, and what each environment changed."""
+    parts = []
+    for step in run.steps.values():
+        commands = step.of("command")
+        if step.state == "skipped" or not (commands or step.begun.get("command")):
+            continue
+        count = f"{len(commands)} {'program' if len(commands) == 1 else 'programs'}" if commands else ""
+        own = step.begun.get("command")
+        parts.append(
+            tag(
+                "details",
+                tag("summary", step.id, tag("span", count, class_="how") if count else None),
+                tag("pre", own) if own else None,
+                _environment(step.begun.get("environment")),
+                _facts(step),
+                [_command(command) for command in commands],
+            )
+        )
+    return join(parts) if parts else None
+
+
+def _facts(step: StepView) -> Markup:
+    begun = step.begun
+    ended = step.ended or {}
+    made_from = ended.get("fingerprint") or begun.get("fingerprint")
+    return facts(
+        [
+            ("compile jobs", begun.get("jobs")),
+            ("fingerprint", code(made_from) if made_from else None),
+            ("log", code(step.log) if step.log else None),
+        ]
+    )
+
+
+def _command(command: Event) -> Markup:
+    status, seconds = command.get("returncode"), command.get("seconds")
+    said = []
+    if seconds is not None:
+        said.append(human_time(seconds))
+    if status:
+        said.append(f"killed by signal {-status}" if status < 0 else f"exit code {status}")
+    if command.get("cwd"):
+        said.append(f"in {command['cwd']}")
+    return tag(
+        "div",
+        tag("pre", command.get("command") or "?"),
+        tag("p", " · ".join(said), class_="note") if said else None,
+        _environment(command.get("environment")),
+        class_="command",
+    )
+
+
+def _environment(changes: Mapping[str, str | None] | None) -> Markup | None:
+    if not changes:
+        return None
+    rows = [
+        [code(name), tag("em", "removed") if value is None else code(value)]
+        for name, value in sorted(changes.items())
+    ]
+    count = f"{len(rows)} changed {'variable' if len(rows) == 1 else 'variables'}"
+    return tag("details", tag("summary", count), table(["variable", "value"], rows, wide={1}), class_="inner")
+
+
+def _cores(step: StepView, ended: Event) -> str:
+    """Return how many cores a step kept busy on average."""
+    used = ended.get("cpu_seconds")
+    return "" if used is None or not step.seconds else f"{used / step.seconds:.1f}"

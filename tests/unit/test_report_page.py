@@ -1,0 +1,224 @@
+"""The page of a run: whole, safe whatever a record holds, the same for the same record, never too large."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_records import WrittenRun, night, ninja_log
+
+from rocm_wheels.pipeline.record.reading import read_run
+from rocm_wheels.pipeline.record.vocabulary import FIELDS
+from rocm_wheels.pipeline.report.page import report_page
+
+HOSTILE = (
+    "\"'><script>alert(1)</script><img src=//evil.example/x>&lt;\x1b[31m\x00\u202e\ud800</td></pre></svg>"
+)
+
+
+class Page(HTMLParser):
+    """Reads a page and notes what is wrong with it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.ids: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+        for name, value in attrs:
+            self.attributes.append((tag, name, value or ""))
+            if name == "id":
+                self.ids[value or ""] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+
+def checked(folder: Path) -> Page:
+    """Make the page of a run and check what holds for every page."""
+    text = report_page(read_run(folder))
+    text.encode("utf-8")
+    page = Page(text)
+    assert (page.open, page.wrong) == ([], [])
+    assert [name for name, count in page.ids.items() if count > 1] == []
+    assert not {"script", "img", "link", "iframe", "object", "base", "form"} & page.tags.keys()
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        if name in {"href", "src", "action", "xlink:href", "style", "aria-labelledby"}:
+            assert name in {"href", "aria-labelledby"}, (tag, name)
+            assert value.removeprefix("#") in page.ids, value
+    assert set(re.findall(r"url\(([^)]*)\)|@import", text)) <= {
+        f"#pattern-{name}" for name in ("failed", "timeout", "killed", "interrupted")
+    }
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", text)
+    return page
+
+
+SAID = [
+    "Failed after 3 h 28 min",
+    "6 done, 1 up to date, 1 failed, 1 interrupted",
+    "gfx1250: left out, because a small kernel did not compile for it.",
+    "390 GiB may be needed in /srv/work, 240 GiB are free",
+    "Tip: free some space below /srv",
+    "csrc/nms_kernel.hip:41:7: error: use of undeclared identifier '__shfl'",
+    "1 step was up to date and took no time.",
+    "cmake changed (3.31 → 4.1)",
+    "after build-pytorch-cp312",
+    "3 recorded runs on this machine",
+    "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl sha256 7777",
+    "2.2 GiB",
+    "torch/lib/aotriton.images/amd-gfx942/ (40 files)",
+    "Found besides: gfx1030",
+    "Compiles for gfx90a, gfx942, gfx1100",
+    "error: unknown target CPU 'gfx1250'",
+    "3,300 of 3,612 91 % 790 of 911 87 %",
+    "ccache can be trusted with device code",
+    "4,568 commands in 11 min 08 s, up to 64 at a time",
+    "rocm-wheels run-step build-vision-cp312",
+    "CUDA_HOME removed",
+]
+
+
+def test_a_page_says_what_the_record_holds(tmp_path: Path) -> None:
+    page = checked(night(tmp_path).folder)
+    assert [text for text in SAID if text not in page.text] == []
+    assert page.tags["h1"] == page.tags["main"] == page.tags["header"] == page.tags["nav"] == 1
+    assert ("meta", "content", "width=device-width, initial-scale=1") in page.attributes
+    assert page.tags["section"] == page.tags["h2"] == 10
+    scrolling = sum(1 for one in page.attributes if one == ("div", "class", "scroll"))
+    assert scrolling == page.tags["table"]
+
+
+def test_outcomes_are_told_without_colour(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin()
+    for outcome in ("done", "failed", "timeout", "interrupted", "killed"):
+        with run.step(f"build-{outcome}", 60, outcome):
+            pass
+    run.begin_step("build-lost", pid=2**22 + 1)
+    run.end("failed")
+    page = checked(run.folder)
+    for said in ("failed after 1 min 00 s", "timeout after", "killed after", "killed, no end recorded"):
+        assert said in page.text
+
+
+def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
+    run = read_run(night(tmp_path).folder)
+    assert report_page(run) == report_page(read_run(run.folder))
+
+
+def hostile(shape: object) -> object:
+    """Fill a form of the vocabulary with strings that try to leave their place."""
+    if isinstance(shape, dict):
+        if "*" in shape:
+            return {HOSTILE: hostile(shape["*"])}
+        return {name: hostile(inner) for name, inner in shape.items()}
+    if isinstance(shape, list):
+        return [hostile(shape[0])]
+    if shape is str or isinstance(shape, tuple):
+        return HOSTILE
+    return False if shape is bool else 3
+
+
+def test_no_string_leaves_its_place(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    for event in sorted(FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
+        if event not in {"step-skipped", "run-ended", "step-ended"}:
+            run.record.write(event, **hostile(FIELDS[event]))  # type: ignore[arg-type]
+    run.record.write("ninja", step=HOSTILE, log="a.log", began=3)
+    edges = f"# ninja log v7\n0\t900000\t0\t{HOSTILE}.hip.o\tab\n".encode("utf-8", "replace")
+    (run.folder / "a.log").write_bytes(edges)
+    run.record.write("step-ended", **hostile(FIELDS["step-ended"]))  # type: ignore[arg-type]
+    run.record.write("step-skipped", **{**hostile(FIELDS["step-skipped"]), "step": HOSTILE + "2"})  # type: ignore[dict-item]
+    found = read_run(run.folder)
+    assert found.damaged == 0
+    page = checked(run.folder)
+    assert page.text.count("<script>alert(1)</script>") > 30
+
+
+@pytest.mark.parametrize(
+    ("written", "said"), [(0, "No step is"), (1, "4 not begun"), (2, "1 killed, 3 not begun")]
+)
+def test_a_run_that_was_killed_early_has_a_page(tmp_path: Path, written: int, said: str) -> None:
+    run = WrittenRun(tmp_path)
+    if written:
+        run.begin(pid=2**22 + 1)
+    if written > 1:
+        run.begin_step("install-rocm-cp312", pid=2**22 + 1)
+    page = checked(run.folder)
+    assert "Killed; last heard of after" in page.text
+    assert said in page.text
+
+
+def test_what_could_not_be_read_is_said(tmp_path: Path) -> None:
+    run = night(tmp_path)
+    with run.record.path.open("ab") as file:
+        file.write(b'{"damaged\n{"torn')
+    page = checked(run.folder)
+    assert "1 line of the record is damaged and left out" in page.text
+    assert "The last line of the record broke off" in page.text
+
+
+def test_a_log_of_ninja_that_is_not_there_is_said(tmp_path: Path) -> None:
+    run = night(tmp_path)
+    (run.folder / "build-pytorch-cp312.ninja_log").unlink()
+    assert "the copy of ninja's log cannot be read" in checked(run.folder).text
+
+
+def test_steps_of_the_plan_that_did_not_begin_are_named(tmp_path: Path) -> None:
+    run = night(tmp_path)
+    (run.folder / "plan.json").write_text('{"steps": [{"id": "variant-audio-cp312"}, {"id": "check-cache"}]}')
+    assert "Not begun: variant-audio-cp312." in checked(run.folder).text
+
+
+def test_a_very_long_build_stays_a_page_that_a_phone_can_load(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin()
+    for number in range(700):
+        with run.step(f"build-pytorch-cp312-gfx{number}", 90):
+            run.record.write("command", step=f"build-pytorch-cp312-gfx{number}", command="uv " + "x" * 200)
+    (run.folder / "a.ninja_log").write_text(ninja_log(20_000, 128))
+    run.record.write("ninja", step="build-pytorch-cp312-gfx0", log="a.ninja_log", began=run.clock.seconds)
+    run.end()
+    assert "20,001 commands" in checked(run.folder).text
+    assert len(report_page(read_run(run.folder)).encode()) < 2_000_000
+
+
+_HOLES = st.lists(
+    st.tuples(st.floats(0, 1), st.integers(0, 30), st.binary(max_size=4)), min_size=1, max_size=8
+)
+
+
+@given(_HOLES)
+@settings(max_examples=40, deadline=None)
+def test_no_damage_keeps_a_page_from_being_made(
+    tmp_path_factory: pytest.TempPathFactory, holes: list[tuple[float, int, bytes]]
+) -> None:
+    run = night(tmp_path_factory.mktemp("runs"))
+    (run.folder / "build-pytorch-cp312.ninja_log").write_text(ninja_log(20, 4))
+    text = bytearray(run.record.path.read_bytes())
+    for place, length, put in holes:
+        begin = int(place * len(text))
+        text[begin : begin + length] = put
+    run.record.path.write_bytes(text)
+    checked(run.folder)
