@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import filecmp
-import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
 from rocm_wheels.demo.artifacts import LIBRARIES, make_artifacts
 from rocm_wheels.errors import SdkError
-from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements
+from rocm_wheels.sdk.artifacts import merge, read_artifacts
 from rocm_wheels.wheels.device_code.objects import read_file
-from rocm_wheels.workspace import home
-
-SOURCE = home() / "tests" / "miniature" / "rocm"
-TARGETS = ["gfx942", "gfx1100"]
-ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux")
 
@@ -47,29 +40,9 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def _lay_out(artifacts: Path, root: Path) -> Path:
-    """Put all artifacts over each other, as an installation is."""
-    for relative, entry in merge(read_artifacts(artifacts)).items():
-        place = root / relative
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(entry.path, place, follow_symlinks=False)
-    return root
-
-
 @pytest.fixture(scope="module")
 def rocm(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ROCm beside ziglang, as in site-packages (the installer's cache keeps its 101 MB)."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if base.name.startswith("popen-") else base
-    wanted = requirements(read_artifacts(artifacts))
-    with FileLock(shared / "ziglang.lock"):
-        if not (shared / "ziglang" / "done").exists():
-            to = ["--target", shared / "ziglang", "--python", sys.executable, "--no-deps", *wanted]
-            subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", *to], check=True)
-            (shared / "ziglang" / "done").touch()
-    site = tmp_path_factory.mktemp("site packages")
-    (site / "ziglang").symlink_to(shared / "ziglang" / "ziglang")
-    return _lay_out(artifacts, site / "_rocm_sdk_devel")
+    return beside_ziglang(artifacts, tmp_path_factory)
 
 
 def _run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
@@ -170,7 +143,7 @@ def test_the_compiler_is_found_through_a_link_and_a_launcher(
 
 
 def test_without_ziglang_the_compiler_says_what_to_install(artifacts: Path, tmp_path: Path) -> None:
-    root = _lay_out(artifacts, tmp_path / "site" / "_rocm_sdk_core")
+    root = lay_out(artifacts, tmp_path / "site" / "_rocm_sdk_core")
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python3").chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}

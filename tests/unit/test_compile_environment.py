@@ -190,14 +190,14 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
         "linux",
         {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
         {},
-        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": None},
+        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": "/bin/ccache"},
     ),
     (
         "pytorch",
         "windows",
         {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
         {},
-        {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded"},
+        {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded", "HIP_CLANG_LAUNCHER": None},
     ),
     (
         "pytorch",
@@ -308,12 +308,6 @@ def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
     ]
     with pytest.raises(SdkError, match="its cmake folder is /nowhere, which does not exist"):
         look_at_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
-
-
-def test_sccache_comes_with_a_caution() -> None:
-    assert "stale device code" in (CompilerCache("sccache", Path("s")).caution or "")
-    assert CompilerCache("sccache", Path("s"), wrap_device=False).caution is None
-    assert CompilerCache("ccache", Path("c")).caution is None
 
 
 def _no_sysdeps() -> None:

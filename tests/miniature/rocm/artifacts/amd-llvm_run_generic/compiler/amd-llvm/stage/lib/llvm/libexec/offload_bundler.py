@@ -3,6 +3,8 @@
 clang calls this once for each HIP source, with one ``-input`` for each of ``-targets``. A bundle
 is: magic, number of entries, (offset, size, length of id, id) for each, then the code objects,
 aligned. Compressed ("CCOB", version 3): sizes, a hash of the content, and the bundle in zlib.
+Preprocessed sources (``-E``, with which compiler caches look at a compile) stay text: each stands
+between two comments. The output ``-`` is standard output.
 """
 
 import hashlib
@@ -12,6 +14,7 @@ import zlib
 
 PLAIN, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
 VERSION, ZLIB = 3, 0
+TEXT = {"i", "ii", "cui", "hipi"}
 
 
 def bundle(entries, alignment):
@@ -34,6 +37,12 @@ def compress(plain):
     return COMPRESSED + struct.pack("<2H2Q", VERSION, ZLIB, total, len(plain)) + digest + data
 
 
+def text_bundle(entries):
+    """Put preprocessed sources one after another."""
+    mark = b"\n// __CLANG_OFFLOAD_BUNDLE____%s__ %s\n"
+    return b"".join(mark % (b"START", name) + text + mark % (b"END", name) for name, text in entries)
+
+
 def main(arguments):
     """Understand the options that clang passes; others change nothing here."""
     options, inputs = {}, []
@@ -50,9 +59,16 @@ def main(arguments):
     for target, path in zip(targets, inputs):
         with open(path, "rb") as file:
             entries.append((target.encode(), file.read()))
-    content = bundle(entries, int(options.get("bundle-align", "1")))
+    if options["type"] in TEXT:
+        content = text_bundle(entries)
+    else:
+        content = bundle(entries, int(options.get("bundle-align", "1")))
+        content = compress(content) if "compress" in options else content
+    if options["output"] == "-":
+        sys.stdout.buffer.write(content)
+        return
     with open(options["output"], "wb") as file:
-        file.write(compress(content) if "compress" in options else content)
+        file.write(content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compiler caches: ccache and sccache, started by the build through launcher variables."""
+"""The program that caches compiles, and how a build is told of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Literal
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.project import Platform
+from rocm_wheels.process import capture
 
 _HOMES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
 
 
 @dataclass(frozen=True)
 class CompilerCache:
-    """A cache to use. ``wrap_device``: sccache takes device compiles too (not with ``--sccache-no-wrap``)."""
+    """A cache to use. ``wrap_device``: device compiles go through it too (not with ``--sccache-no-wrap``)."""
 
     kind: Literal["ccache", "sccache"]
     program: Path
@@ -26,31 +27,24 @@ class CompilerCache:
     def variables(self, platform: Platform) -> dict[str, str]:
         """Return the variables that put the cache before the compilers.
 
-        hipcc starts the compiler named by HIP_CLANG_LAUNCHER itself, so the device compiles, which
-        CMake's launchers do not see, are cached as well (ROCm 7.13 and newer). ccache cannot
-        store separate debug information (/Zi) of MSVC: ccache/ccache#1040.
+        hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
+        not see, are cached as well (ROCm 7.13 and newer, ROCm/llvm-project#1490; an older hipcc ignores it,
+        and ``self_test`` says so). A compile for several targets is one entry: both caches key it by what
+        ``clang -E`` prints for the host and each target. ccache cannot store separate debug information
+        (/Zi) of MSVC: ccache/ccache#1040.
         """
         program = os.fspath(self.program)
         found = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
         if self.kind == "ccache" and platform == "windows":
             found["CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"] = "Embedded"
-        if self.kind == "sccache" and platform == "linux" and self.wrap_device:
+        if platform == "linux" and self.wrap_device:
             found["HIP_CLANG_LAUNCHER"] = program
         return found
 
-    @property
-    def caution(self) -> str | None:
-        """What to tell the user before the build, if anything.
-
-        sccache 0.16.0 was seen to give back device code of an older header that is included only
-        under ``#ifdef __HIP_DEVICE_COMPILE__``; ccache compiled again.
-        """
-        if self.kind == "sccache" and self.wrap_device:
-            return (
-                "sccache can return stale device code when a header that only the device pass reads has"
-                " changed; use --use-ccache or --sccache-no-wrap for wheels that are published"
-            )
-        return None
+    def version(self, env: Mapping[str, str]) -> str:
+        """Return the first line that the program says of its version: ``ccache version 4.14.2``."""
+        said = capture([self.program, "--version"], env=env, what=f"{self.kind} --version")
+        return said.partition("\n")[0].strip()
 
 
 def find_compiler_cache(

@@ -1,0 +1,26 @@
+"""Compiler caches: ccache and sccache, started by the build through launcher variables.
+
+| module | what it knows |
+|---|---|
+| ``program`` | which program, and the variables that put it before the compilers |
+| ``session`` | what a build step needs beside them: logs of its own, a server that it does not leave behind |
+| ``server`` | starting, asking and stopping servers of sccache |
+| ``statistics`` | hits and misses, host and device apart |
+| ``trust`` | the self-test before device objects are taken from a cache |
+"""
+
+from rocm_wheels.compile.cache.program import CompilerCache, find_compiler_cache
+from rocm_wheels.compile.cache.session import cache_session
+from rocm_wheels.compile.cache.statistics import CacheStatistics, below_floor, statistics
+from rocm_wheels.compile.cache.trust import CacheVerdict, self_test
+
+__all__ = [
+    "CacheStatistics",
+    "CacheVerdict",
+    "CompilerCache",
+    "below_floor",
+    "cache_session",
+    "find_compiler_cache",
+    "self_test",
+    "statistics",
+]

@@ -1,0 +1,198 @@
+"""Hits and misses of a compiler cache: host and device apart where the cache tells."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from rocm_wheels.compile.cache.program import CompilerCache
+from rocm_wheels.errors import BuildError
+from rocm_wheels.process import capture
+
+HOST_LOG = "CCACHE_STATSLOG"  # ccache appends to this file what came of each compile
+DEVICE_LOG = "ROCM_WHEELS_DEVICE_STATSLOG"  # the same for those of hipcc: see ``session``
+
+# ccache's counters. What happens below a result (direct_cache_miss, local_storage_hit) counts nothing
+# here; what is not named counts as uncacheable when it stands for a compile of its own.
+_HITS = {"direct_cache_hit", "preprocessed_cache_hit"}
+_MISSES = {"cache_miss"}
+_ERRORS = {
+    "compiler_check_failed",
+    "could_not_find_compiler",
+    "error_hashing_extra_file",
+    "internal_error",
+    "missing_cache_file",
+    "remote_storage_error",
+    "remote_storage_timeout",
+}
+_DETAILS = {"direct_cache_miss", "preprocessed_cache_miss", "cleanups_performed"}
+_AMOUNTS = ("_kibibyte", "_timestamp", "files_in_cache")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Compiles by what came of them."""
+
+    hits: int = 0
+    misses: int = 0
+    uncacheable: int = 0
+    errors: int = 0
+
+    def since(self, before: Counts) -> Counts:
+        """Return what was added. A counter that was set back meanwhile counts from zero."""
+        names = [field.name for field in fields(self)]
+        added = {name: getattr(self, name) - getattr(before, name) for name in names}
+        return self if min(added.values()) < 0 else Counts(**added)
+
+
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What a cache counted. ``unsorted``: compiles of which it does not say whether they were device code.
+
+    Those are all of ccache's without a log of a step's own (``cache_session`` gives one), and what
+    sccache did not cache.
+    """
+
+    kind: str
+    host: Counts = Counts()
+    device: Counts = Counts()
+    unsorted: Counts = Counts()
+
+    def since(self, before: CacheStatistics) -> CacheStatistics:
+        """Return what was added since an earlier look."""
+        return CacheStatistics(
+            self.kind,
+            self.host.since(before.host),
+            self.device.since(before.device),
+            self.unsorted.since(before.unsorted),
+        )
+
+    @property
+    def hits(self) -> int:
+        """All compiles that were answered from the cache."""
+        return self.host.hits + self.device.hits + self.unsorted.hits
+
+    @property
+    def asked(self) -> int:
+        """All compiles that could have been."""
+        return self.hits + self.host.misses + self.device.misses + self.unsorted.misses
+
+    @property
+    def rate(self) -> float | None:
+        """Hits among the compiles that can be cached, 0 to 1; ``None`` when there were none."""
+        return self.hits / self.asked if self.asked else None
+
+    def as_record(self) -> dict[str, object]:
+        """Return plain values for a JSON line."""
+        rate = None if self.rate is None else round(self.rate, 4)
+        return {**asdict(self), "rate": rate}
+
+
+def statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatistics:
+    """Ask a cache what it has counted. Raises BuildError when it does not answer in its form.
+
+    Inside ``cache_session``, with its variables, ccache's counts are those of the step alone; sccache's
+    are those of the server, so take the difference of two.
+    """
+    if cache.kind == "sccache":
+        said = capture(
+            [cache.program, "--show-stats", "--stats-format=json"],
+            env=env,
+            timeout=60,
+            what="sccache --show-stats",
+        )
+        return of_sccache(said)
+    if DEVICE_LOG in env and HOST_LOG in env:
+        return CacheStatistics(
+            "ccache", host=of_log(_lines(env[HOST_LOG])), device=of_log(_lines(env[DEVICE_LOG]))
+        )
+    said = capture([cache.program, "--print-stats"], env=env, timeout=60)
+    return CacheStatistics("ccache", unsorted=of_counters(said))
+
+
+def below_floor(found: CacheStatistics, floor: float) -> str | None:
+    """Say that a smaller share (0 to 1) of compiles was answered than asked for; ``None`` when it was not.
+
+    Without a compile there is no share, and nothing to say.
+    """
+    rate = found.rate
+    if rate is None or rate >= floor:
+        return None
+    parts = (("host", found.host), ("device", found.device), ("others", found.unsorted))
+    apart = ", ".join(
+        f"{name} {counts.hits} of {counts.hits + counts.misses}"
+        for name, counts in parts
+        if counts.hits + counts.misses
+    )
+    return (
+        f"{found.kind} answered {found.hits} of {found.asked} compiles, {math.floor(rate * 1000) / 10:g} % "
+        f"({apart}): fewer than the {floor * 100:g} % asked for"
+    )
+
+
+def of_sccache(text: str) -> CacheStatistics:
+    """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
+    try:
+        found = json.loads(text)["stats"]
+        hits, misses, errors = (
+            found[name]["counts"] for name in ("cache_hits", "cache_misses", "cache_errors")
+        )
+        uncached = int(found["requests_not_cacheable"]) + int(found["non_cacheable_compilations"])
+        device, host = (
+            Counts(
+                hits=_of_languages(hits, hip=hip),
+                misses=_of_languages(misses, hip=hip),
+                errors=_of_languages(errors, hip=hip),
+            )
+            for hip in (True, False)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise BuildError("sccache prints its statistics in a form that is not known") from cause
+    return CacheStatistics("sccache", host, device, Counts(uncacheable=uncached))
+
+
+def of_counters(text: str) -> Counts:
+    """Read what ``ccache --print-stats`` prints: a counter and its value a line (4.0 and newer)."""
+    try:
+        pairs = [line.split("\t") for line in text.splitlines()]
+        found = {name: int(value) for name, value in pairs}
+    except ValueError as cause:
+        raise BuildError("ccache prints its statistics in a form that is not known") from cause
+    if not _MISSES & found.keys():
+        raise BuildError("ccache prints its statistics in a form that is not known")
+    return _sorted(found)
+
+
+def of_log(lines: Iterable[str]) -> Counts:
+    """Read a log of ccache's: for each compile ``# source``, then the counters that it added to."""
+    return _sorted(Counter(line.strip() for line in lines if line.strip() and not line.startswith("#")))
+
+
+def _sorted(found: Mapping[str, int]) -> Counts:
+    def of(names: set[str]) -> int:
+        return sum(found.get(name, 0) for name in names)
+
+    rest = {
+        name
+        for name in found
+        if name not in _HITS | _MISSES | _ERRORS | _DETAILS
+        and "_storage_" not in name
+        and not name.endswith(_AMOUNTS)
+    }
+    rest.discard("max_files_in_cache")
+    return Counts(of(_HITS), of(_MISSES), of(rest), of(_ERRORS))
+
+
+def _of_languages(counts: Mapping[str, int], *, hip: bool) -> int:
+    return sum(number for language, number in counts.items() if (language == "HIP") is hip)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []  # nothing was compiled

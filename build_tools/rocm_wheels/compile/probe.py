@@ -1,0 +1,127 @@
+"""A small kernel compiled for each target before hours of compiling: does this ROCm know it at all?
+
+The kernel uses what torch's do: shared memory, barriers, exchange of values within a wave, atomics, half
+and bfloat16 arithmetic, maths of the device libraries. It is compiled and its device code linked, the
+host's object is not; nothing stays on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rocm_wheels.compile.failure import first_failure
+from rocm_wheels.compile.hipcc import hipcc_environment, hipcc_of
+from rocm_wheels.compile.sdk_tree import SdkTree
+from rocm_wheels.errors import BuildError
+from rocm_wheels.model.project import Platform
+from rocm_wheels.parallel import each
+from rocm_wheels.process import run
+
+PROBE_VERSION = "1"  # raise it when the kernel, or how it is compiled, changes
+_TIMEOUT = 300.0  # seconds a target: about 3 are usual
+
+# The compiler's own types and builtins, so that it stands on no header's promise; and ROCm's types of
+# half precision where it brings their headers, as every real one does.
+_KERNEL = """\
+#include <hip/hip_runtime.h>
+#if __has_include(<hip/hip_fp16.h>) && __has_include(<hip/hip_bf16.h>)
+#include <hip/hip_bf16.h>
+#include <hip/hip_fp16.h>
+#define WITH_HEADERS 1
+#endif
+
+template <typename T>
+__device__ T fused(T a, T b, T c) {
+    return a * b + c;
+}
+
+template <typename T>
+__global__ void reduce(const T* in, float* out, int count) {
+    __shared__ float partial[256];
+    const int lane = threadIdx.x;
+    const int index = blockIdx.x * blockDim.x + lane;
+    float value = index < count ? static_cast<float>(fused(in[index], in[index], static_cast<T>(1))) : 0.0f;
+    value = __builtin_sqrtf(value) + __builtin_fmaf(value, 2.0f, 1.0f);
+    partial[lane & 255] = value;
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    const int other = __builtin_amdgcn_ds_bpermute(((lane ^ 1) & 63) << 2, __builtin_bit_cast(int, value));
+    value += __builtin_bit_cast(float, other) + partial[(lane + 1) & 255];
+    value = __builtin_bit_cast(float, __builtin_amdgcn_readfirstlane(__builtin_bit_cast(int, value)));
+    float* sum = out + blockIdx.x;
+    if (lane == 0) __hip_atomic_fetch_add(sum, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+template __global__ void reduce<float>(const float*, float*, int);
+template __global__ void reduce<_Float16>(const _Float16*, float*, int);
+template __global__ void reduce<__bf16>(const __bf16*, float*, int);
+
+#ifdef WITH_HEADERS
+__global__ void with_headers(const __half* half, const __hip_bfloat16* brain, float* out) {
+    const int lane = threadIdx.x;
+    float value = __half2float(__hadd(half[lane], half[lane + 1])) + __bfloat162float(brain[lane]);
+    value = expf(value) + erff(value) + rsqrtf(value) + tanhf(value);
+    for (int step = warpSize / 2; step > 0; step /= 2) value += __shfl_down(value, step);
+    __syncthreads();
+    if (lane == 0) atomicAdd(out, value);
+}
+#endif
+"""
+
+
+def probe_targets(
+    sdk: SdkTree,
+    targets: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    *,
+    platform: Platform,
+    jobs: int,
+) -> dict[str, str | None]:
+    """Compile the kernel for each target alone, ``jobs`` at a time: the first error, or ``None``, of each.
+
+    ``env`` is the user's. One target that fails, or takes longer than 5 minutes, hides no other. Raises
+    SdkError when there is no compiler.
+    """
+    program = hipcc_of(sdk, platform)
+    built = hipcc_environment(sdk, env, platform)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def one(target: str) -> str | None:
+        return _compile(program, target, folder, built)
+
+    return dict(zip(targets, each(one, targets, jobs=jobs), strict=True))
+
+
+def _compile(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
+        place = Path(name)
+        (place / "probe.hip").write_text(_KERNEL, encoding="utf-8")
+        temporary = {**env, "TMPDIR": name, "TEMP": name, "TMP": name}  # a compiler that crashes leaves files
+        try:
+            done = run(
+                [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
+                env=temporary,
+                cwd=place,
+                on_line=lines.append,
+                timeout=_TIMEOUT,
+                check=None,
+                what=f"the probe for {target}",
+            )
+        except BuildError as failure:
+            return failure.message
+        if done.returncode:
+            failed = first_failure(lines)
+            return str(failed) if failed is not None else _last_words(done.returncode, lines)
+        if not (place / "probe.o").is_file():
+            return f"{os.fspath(program)} ended without an error and without an object"
+    return None
+
+
+def _last_words(code: int, lines: Sequence[str]) -> str:
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return f"hipcc failed with exit code {code}: {said}"

@@ -1,0 +1,65 @@
+"""The small ROCm of ``tests/miniature`` with its compiler, laid out as an installation is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from rocm_wheels.compile.sdk_tree import SdkTree, look_at_sdk
+from rocm_wheels.demo.artifacts import make_artifacts
+from rocm_wheels.sdk.artifacts import merge, read_artifacts, requirements
+from rocm_wheels.workspace import home
+
+SOURCE = home() / "tests" / "miniature" / "rocm"
+TARGETS = ["gfx942", "gfx1100"]
+ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+
+
+def lay_out(artifacts: Path, root: Path) -> Path:
+    """Put all artifacts over each other, as an installation is."""
+    for relative, entry in merge(read_artifacts(artifacts)).items():
+        place = root / relative
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(entry.path, place, follow_symlinks=False)
+    return root
+
+
+def beside_ziglang(artifacts: Path, factory: pytest.TempPathFactory) -> Path:
+    """Lay out a ROCm beside ziglang, as in site-packages (the installer's cache keeps its 101 MB)."""
+    base = factory.getbasetemp()
+    shared = base.parent if base.name.startswith("popen-") else base
+    wanted = requirements(read_artifacts(artifacts))
+    with FileLock(shared / "ziglang.lock"):
+        if not (shared / "ziglang" / "done").exists():
+            to = ["--target", shared / "ziglang", "--python", sys.executable, "--no-deps", *wanted]
+            subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", *to], check=True)
+            (shared / "ziglang" / "done").touch()
+    site = factory.mktemp("site packages")
+    (site / "ziglang").symlink_to(shared / "ziglang" / "ziglang")
+    return lay_out(artifacts, site / "_rocm_sdk_devel")
+
+
+def small_sdk(factory: pytest.TempPathFactory) -> SdkTree:
+    """Make the small ROCm and look at it as a build does."""
+    artifacts = make_artifacts(
+        SOURCE, factory.mktemp("rocm") / "artifacts", version="7.1.0", targets=TARGETS, env=ENV
+    )
+    return sdk_at(beside_ziglang(artifacts, factory))
+
+
+def sdk_at(root: Path) -> SdkTree:
+    """Look at a ROCm."""
+    return look_at_sdk(version="7.1.0", root=root, cmake=root / "lib" / "cmake", bin=root / "bin")
+
+
+def another(sdk: SdkTree, site: Path) -> SdkTree:
+    """Copy a small ROCm, to change it."""
+    site.mkdir()
+    (site / "ziglang").symlink_to((sdk.root.parent / "ziglang").resolve())
+    return sdk_at(Path(shutil.copytree(sdk.root, site / sdk.root.name, symlinks=True)))

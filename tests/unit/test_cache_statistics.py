@@ -1,0 +1,115 @@
+"""What compiler caches count, as they print it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.compile.cache import CacheStatistics, CompilerCache, below_floor, statistics
+from rocm_wheels.compile.cache.statistics import Counts, of_counters, of_log, of_sccache
+from rocm_wheels.errors import BuildError
+
+# as ccache 4.14.2 writes it, shortened
+LOG = """\
+# kernel.hip
+cache_miss
+direct_cache_miss
+local_storage_miss
+local_storage_read_miss
+preprocessed_cache_miss
+# kernel.hip
+direct_cache_hit
+local_storage_hit
+local_storage_read_hit
+# other.hip
+direct_cache_miss
+preprocessed_cache_hit
+remote_storage_timeout
+# conftest.c
+called_for_link
+# broken.c
+compile_failed
+"""
+# as sccache 0.16.0 prints it, shortened
+SCCACHE = {
+    "stats": {
+        "requests_not_cacheable": 4,
+        "non_cacheable_compilations": 1,
+        "cache_errors": {"counts": {"HIP": 1}, "adv_counts": {}},
+        "cache_hits": {"counts": {"HIP": 3, "C/C++": 20}, "adv_counts": {"hip [clang]": 3}},
+        "cache_misses": {"counts": {"HIP": 2, "C/C++": 5, "Assembler": 1}, "adv_counts": {}},
+    },
+    "cache_location": "Local disk: /x",
+}
+
+
+def test_a_log_of_ccache() -> None:
+    assert of_log(LOG.splitlines()) == Counts(hits=2, misses=1, uncacheable=2, errors=1)
+    assert of_log([]) == Counts()
+
+
+def test_counters_of_ccache() -> None:
+    text = (
+        "cache_miss\t3\ncache_size_kibibyte\t999\ncalled_for_link\t2\ndirect_cache_hit\t5\nfiles_in_cache\t7\n"
+        "direct_cache_miss\t3\nlocal_storage_hit\t5\nmax_cache_size_kibibyte\t9\nmax_files_in_cache\t8\n"
+        "preprocessed_cache_hit\t1\nstats_updated_timestamp\t1700000000\ninternal_error\t1"
+    )
+    assert of_counters(text) == Counts(hits=6, misses=3, uncacheable=2, errors=1)
+
+
+def test_statistics_of_sccache() -> None:
+    found = of_sccache(json.dumps(SCCACHE))
+    assert found.device == Counts(hits=3, misses=2, errors=1)
+    assert found.host == Counts(hits=20, misses=6)
+    assert found.unsorted == Counts(uncacheable=5)
+    assert (found.hits, found.asked) == (23, 31)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"stats": []}', '{"stats": {"cache_hits": 3}}', "cache hits 3"])
+def test_an_unknown_form_is_no_zero(text: str) -> None:
+    with pytest.raises(BuildError, match="in a form that is not known"):
+        of_sccache(text)
+    with pytest.raises(BuildError, match="in a form that is not known"):
+        of_counters(text)
+
+
+def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:
+    (tmp_path / "device.log").write_text(LOG)
+    env = {
+        "CCACHE_STATSLOG": str(tmp_path / "host.log"),  # nothing was compiled
+        "ROCM_WHEELS_DEVICE_STATSLOG": str(tmp_path / "device.log"),
+    }
+    found = statistics(CompilerCache("ccache", Path("/no/ccache")), env)
+    assert (found.host, found.device.hits) == (Counts(), 2)
+
+
+def test_differences() -> None:
+    before = CacheStatistics("sccache", host=Counts(5, 5), device=Counts(1, 1, 0, 0))
+    after = CacheStatistics("sccache", host=Counts(8, 6), device=Counts(0, 1, 0, 0), unsorted=Counts(0, 0, 2))
+    found = after.since(before)
+    assert found.host == Counts(3, 1)
+    assert found.device == Counts(0, 1)  # somebody set the counters back
+    assert found.as_record() == {
+        "kind": "sccache",
+        "host": {"hits": 3, "misses": 1, "uncacheable": 0, "errors": 0},
+        "device": {"hits": 0, "misses": 1, "uncacheable": 0, "errors": 0},
+        "unsorted": {"hits": 0, "misses": 0, "uncacheable": 2, "errors": 0},
+        "rate": 0.6,
+    }
+
+
+@pytest.mark.parametrize(
+    ("hits", "misses", "floor", "said"),
+    [
+        (0, 0, 0.9, None),
+        (1, 1, 0.5, None),
+        (1, 0, 1.0, None),
+        (1, 2, 0.5, "ccache answered 1 of 3 compiles, 33.3 % (host 1 of 3): fewer than the 50 % asked for"),
+        (0, 7, 0.01, "ccache answered 0 of 7 compiles, 0 % (host 0 of 7): fewer than the 1 % asked for"),
+        (99, 1, 1.0, "ccache answered 99 of 100 compiles, 99 % (host 99 of 100): fewer than the 100 % asked for"),
+    ],
+)  # fmt: skip
+def test_the_floor(hits: int, misses: int, floor: float, said: str | None) -> None:
+    assert below_floor(CacheStatistics("ccache", host=Counts(hits, misses)), floor) == said
