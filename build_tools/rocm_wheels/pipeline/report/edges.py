@@ -58,7 +58,8 @@ def ninja_part(run: Run, step: StepView, event: Event) -> Markup:
 
 
 def _picture(axis: Axis, packed: Sequence[Sequence[Edge]], whole: int, *, label: str) -> Markup:
-    tall = max(3, min(14, 420 // len(packed)))
+    tall = max(4, min(14, 420 // len(packed)))
+    thick = tall - 1 if tall > 4 else tall
     height = tall * len(packed)
     paths: dict[str, list[str]] = {}
     unit = whole / _WIDTH
@@ -66,7 +67,7 @@ def _picture(axis: Axis, packed: Sequence[Sequence[Edge]], whole: int, *, label:
         for members in blocks(lane, unit):
             kind = members[0].kind if len(members) == 1 else "many"
             left, right = round(members[0].begin / unit), round(members[-1].end / unit)
-            box = f"M{left} {number * tall}h{max(right - left, 1)}v{tall - 1}H{left}z"
+            box = f"M{left} {number * tall}h{max(right - left, 1)}v{thick}H{left}z"
             paths.setdefault(kind, []).append(box)
     named = sorted(_placed(packed), key=lambda one: (-one[1].milliseconds, one[1].outputs))[:_NAMED]
     drawn = [tag("path", class_=f"edge {kind}", d="".join(paths[kind])) for kind in WORDS if kind in paths]
@@ -78,7 +79,7 @@ def _picture(axis: Axis, packed: Sequence[Sequence[Edge]], whole: int, *, label:
             x=round(edge.begin / unit),
             y=lane * tall,
             width=max(round(edge.milliseconds / unit), 1),
-            height=tall - 1,
+            height=thick,
         )
         for lane, edge in named
     ]

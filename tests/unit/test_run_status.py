@@ -1,0 +1,126 @@
+"""What a run is at now, and text of programs as it may be shown."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_records import WrittenRun
+
+from rocm_wheels.pipeline.record.memory import tree_memory
+from rocm_wheels.pipeline.record.plain import last_line, one_line, plain
+from rocm_wheels.pipeline.record.reading import read_run
+from rocm_wheels.pipeline.record.status import RunStatus, status_of
+
+
+def at_work(runs: Path) -> WrittenRun:
+    run = WrittenRun(runs)
+    run.begin(steps=5)
+    run.skip("install-rocm-cp312")
+    with run.step("build-triton-cp312", 60):
+        pass
+    run.begin_step("build-pytorch-cp312", estimate={"seconds": 3600, "source": "2 recorded runs"})
+    (run.folder / "build-pytorch-cp312.log").write_text(
+        "[1/9] a\n\x1b[32m[2/9]\x1b[0m Building\r[3/9] Linking  it\n\n"
+    )
+    run.clock.seconds += 600
+    return run
+
+
+def look(run: WrittenRun) -> RunStatus:
+    return status_of(read_run(run.folder), run.clock(), lambda _: 5 << 30)
+
+
+def test_what_is_at_work_is_shown_with_what_is_left(tmp_path: Path) -> None:
+    status = look(at_work(tmp_path))
+    (step,) = status.running
+    assert (step.id, step.seconds, step.left, step.source) == (
+        "build-pytorch-cp312",
+        600,
+        3000,
+        "2 recorded runs",
+    )
+    assert (step.line, step.memory) == ("[3/9] Linking it", 5 << 30)
+    assert (status.seconds, status.to_come) == (660, 2)
+
+
+def test_a_clock_that_is_set_changes_nothing(tmp_path: Path) -> None:
+    run = at_work(tmp_path)
+    run.clock.jump = timedelta(days=-4)
+    assert (look(run).seconds, look(run).running[0].seconds) == (660, 600)
+
+
+def test_of_another_machine_the_time_of_day_tells(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin(host="another", steps=None)
+    run.begin_step("build-pytorch-cp312")
+    day, _ = run.clock()
+    status = status_of(read_run(run.folder), (day + timedelta(seconds=90), 3.0), lambda _: 1)
+    assert (status.seconds, status.to_come, status.running[0].seconds) == (90, None, 90)
+    assert status.running[0].memory is None
+
+
+def test_a_step_without_a_log_is_shown_without(tmp_path: Path) -> None:
+    run = at_work(tmp_path)
+    (run.folder / "build-pytorch-cp312.log").unlink()
+    run.begin_step("build-odd", log="\0")
+    assert [step.line for step in look(run).running] == ["", ""]
+
+
+def test_a_run_that_is_over_keeps_its_time(tmp_path: Path) -> None:
+    run = at_work(tmp_path)
+    run.end_step("build-pytorch-cp312", seconds=600)
+    run.end()
+    run.clock.seconds += 9999
+    assert (look(run).seconds, look(run).running) == (660, ())
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
+def test_memory_is_that_of_all_processes_of_a_step() -> None:
+    own = tree_memory(os.getpid())
+    assert own is not None
+    assert own > 10 << 20
+    assert tree_memory(2**22 + 1) is None
+
+
+PLAIN = [
+    ("\x1b[1;31merror\x1b[0m: x", "error: x"),
+    ("\x1b]0;title\x07shown", "shown"),
+    ("a\x00b\x07c\u202ed", "a\ufffdb\ufffdc\ufffdd"),
+    ("tab\tand\nline", "tab\tand\nline"),
+    ("\ud800", "\ufffd"),
+    ("\x1b[", "\ufffd["),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), PLAIN)
+def test_nothing_in_a_text_controls_what_shows_it(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(st.text())
+def test_shown_text_is_printable(text: str) -> None:
+    assert "\x1b" not in plain(text)
+    assert one_line(text).isprintable() or all(
+        not c.isprintable() and ord(c) > 0x9F for c in one_line(text) if not c.isprintable()
+    )
+    one_line(text).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("tail", "line"),
+    [
+        (b"", ""),
+        (b"\n\n", ""),
+        (b"a\nb", "b"),
+        (b"a\rb\r\n", "b"),
+        (b"a\n\x1b[0m\n", "a"),
+        (b"\xff\xfe x\n", "\ufffd\ufffd x"),
+    ],
+)
+def test_the_last_line_with_anything_on_it(tail: bytes, line: str) -> None:
+    assert last_line(tail) == line
