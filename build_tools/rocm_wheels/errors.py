@@ -55,6 +55,24 @@ class AuditError(RocmWheelsError):
     exit_code = 14
 
 
+class Unexpected(RocmWheelsError):
+    """A bug of ours in another process, which has shown its traceback."""
+
+    exit_code = 1
+
+
+class Interrupted(RocmWheelsError):
+    """Another process of ours was interrupted."""
+
+    exit_code = 130
+
+
+def of_exit_code(code: int) -> type[RocmWheelsError]:
+    """Return the class of error that a process of ours ended with."""
+    known = (UsageError, SourceError, SdkError, BuildError, AuditError, Interrupted)
+    return next((one for one in known if one.exit_code == code), Unexpected)
+
+
 def explain(error: BaseException) -> str:
     """Join an error and its causes as "X because Y", then the innermost tip on its own line.
 

@@ -21,31 +21,30 @@ from pathlib import Path
 _PATIENCE_SECONDS = 10.0
 
 
-# where groups are noted at the moment, if anywhere; each thread of work has its own
-_ledger: ContextVar[Path | None] = ContextVar("ledger", default=None)
+# where groups are noted at the moment: by each folder that is held; each thread of work has its own
+_ledgers: ContextVar[tuple[Path, ...]] = ContextVar("ledgers", default=())
 
 
 @contextmanager
 def noted_in(path: Path) -> Iterator[None]:
     """Note every group that is started inside in ``path``; the file is gone afterwards."""
-    outer = _ledger.set(path)
+    outer = _ledgers.set((*_ledgers.get(), path))
     try:
         yield
     finally:
-        _ledger.reset(outer)
+        _ledgers.reset(outer)
         path.unlink(missing_ok=True)
 
 
 def started(leader: int) -> None:
     """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
-    if _ledger.get() is not None and (when := began(leader)):
+    if _ledgers.get() and (when := began(leader)):
         _write(f"+{leader} {when}\n")
 
 
 def ended(leader: int) -> None:
     """Note that a group is over."""
-    if _ledger.get() is not None:
-        _write(f"-{leader}\n")
+    _write(f"-{leader}\n")
 
 
 def end_left_behind(path: Path) -> list[int]:
@@ -144,6 +143,6 @@ def _kill(pid: int) -> None:
 
 
 def _write(line: str) -> None:
-    if (path := _ledger.get()) is not None:
+    for path in _ledgers.get():
         with path.open("a", encoding="ascii") as file:
             file.write(line)

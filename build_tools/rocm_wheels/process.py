@@ -54,6 +54,7 @@ def run(
     check: type[RocmWheelsError] | None = BuildError,
     what: str | None = None,
     tip: str | None = None,
+    started: Callable[[int], None] | None = None,
 ) -> Finished:
     """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
 
@@ -61,12 +62,15 @@ def run(
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
     printed nothing for ``silence`` seconds; that is watched until ``calm`` says yes to a line. Standard
     input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
+    ``started`` is told the number of the process.
     """
     name = what or f"`{shell_line(argv)}`"
     error = check or BuildError
     begin = time.monotonic()
     child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
     expired = _Watchdog(child, timeout, silence)
+    if started is not None:
+        started(child.pid)
     secrets = secrets_of(env)
     tail: list[str] = []
     sink: IO[str] | None = None

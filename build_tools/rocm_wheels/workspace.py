@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -50,6 +51,12 @@ def in_clone() -> bool:
     return home() == _PACKAGE.parent.parent
 
 
+def own_program() -> list[str]:
+    """Return how this very program is started: the script beside the running Python, else its module."""
+    script = Path(sys.executable).parent / ("rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "rocm_wheels"]
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The places below one work directory. Nothing is created before it is used."""
@@ -67,9 +74,9 @@ class Workspace:
         return self.root / "trees"
 
     @property
-    def logs(self) -> Path:
-        """One log a step and run."""
-        return self.root / "logs"
+    def runs(self) -> Path:
+        """One folder a run: its plan, its record, and the log of each step."""
+        return self.root / "runs"
 
     @property
     def steps(self) -> Path:

@@ -126,7 +126,6 @@ def make(tmp_path: Path, recipe: Project, source: Path, base: dict[str, str], py
             python_tag=tag,
             out_dir=tmp_path / "out",
             log=tmp_path / "logs" / "small.log",
-            install_requirements=lambda files: None,
             clean=clean,
         )
 

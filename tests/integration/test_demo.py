@@ -69,7 +69,7 @@ class Demo:
         return {path.name.split("-")[0]: path for path in sorted((self.folder / "wheels").glob("*.whl"))}
 
     def last_log(self, project: str) -> str:
-        logs = sorted((self.folder / "sources" / ".rocm-wheels" / "logs").glob(f"*/build-{project}-*.log"))
+        logs = sorted((self.folder / "sources" / ".rocm-wheels" / "runs").glob(f"*/build-{project}-*.log"))
         return logs[-1].read_text()
 
 

@@ -19,7 +19,7 @@ from rocm_wheels.cli.build import _show as show
 from rocm_wheels.cli.build import production
 from rocm_wheels.demo import commands
 from rocm_wheels.pipeline.summary import Row
-from rocm_wheels.pipeline.wheels import Summary
+from rocm_wheels.pipeline.run import Summary
 
 CLONE = Path(__file__).resolve().parents[2]
 

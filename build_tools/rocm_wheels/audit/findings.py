@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -45,7 +46,8 @@ class AuditReport:
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
     ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``held`` is what a
-    variant may say of all that. ``ran`` and ``skipped`` together name every check.
+    variant may say of all that. ``libraries``: the targets of each member with device code. ``ran`` and
+    ``skipped`` together name every check.
     """
 
     wheel: Path
@@ -57,6 +59,7 @@ class AuditReport:
     skipped: tuple[Skipped, ...]
     archives: tuple[str, ...] = ()
     held: HeldTargets = field(default_factory=HeldTargets)
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -53,6 +53,10 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
         skipped=tuple(skipped),
         archives=tuple(sorted({name for names in scan.elsewhere.values() for name in names})),
         held=held_of(scan.device_code, scan.elsewhere),
+        libraries={
+            name: tuple(sorted({str(code.target) for code in objects}))
+            for name, objects in scan.device_code.items()
+        },
     )
 
 

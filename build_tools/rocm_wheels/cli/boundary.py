@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError, explain
+from rocm_wheels.shell import shell_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,6 +39,11 @@ _ENDINGS = ("SIGTERM", "SIGHUP")
 def environment() -> dict[str, str]:
     """Return a copy of the process's environment: read here once, handed down from here."""
     return dict(os.environ)
+
+
+def command_line() -> str:
+    """Return the line that people gave, ready for a shell, without credentials."""
+    return shell_line([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def run_command(command: click.Command, argv: list[str] | None = None) -> int:

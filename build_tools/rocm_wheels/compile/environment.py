@@ -40,6 +40,7 @@ def build_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[st
     env.update(request.project.fixed_environment(request.platform))
     env.update(_versions(request))
     hooks_of(request.project.name).environment(request, env)
+    env.update(request.set_env)
     return env
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rocm_wheels.compile.rocm_init import Preloads
 from rocm_wheels.compile.trees import enter_tree, steady_cmake, tree_key, trees_of
 from rocm_wheels.errors import BuildError
 from rocm_wheels.model.versions import local_part
-from rocm_wheels.process import run
+from rocm_wheels.process import Finished, run
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,18 @@ def build_wheel(
     out_dir: Path,
     parking: Path | None = None,
     log: Path,
-    install_requirements: Callable[[Sequence[Path]], None],
     preloads: Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
+    ran: Callable[[list[str], Finished, Path], None] | None = None,
 ) -> BuiltWheel:
     """Build one wheel into ``out_dir``.
 
-    ``env`` is the build's whole environment and ``base`` the one a user would repeat the command in.
-    ``install_requirements`` gets the recipe's requirements files that exist. ``preloads`` is for torch.
+    ``env`` is the build's whole environment, in which all that the build requires is installed, and ``base``
+    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how that ended.
     Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
     """
     folder = request.folder
-    files = [request.source / name for name in request.project.build.requirements]
-    install_requirements([file for file in files if file.is_file()])
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
@@ -77,6 +75,8 @@ def build_wheel(
         begin = log.stat().st_size if log.is_file() else 0
         what = f"building {request.project.name}"
         finished = run(argv, env=env, cwd=folder, log=log, on_line=on_line, check=None, what=what)
+        if ran is not None:
+            ran(shown, finished, folder)
         if finished.returncode:
             command = repeat_command(shown, cwd=folder, base=base, env=env)
             raise _failed(request, finished.returncode, log, begin, command)

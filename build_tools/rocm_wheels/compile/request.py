@@ -22,7 +22,7 @@ class BuildRequest:
     ``version`` is the whole version, ``None`` for a project that makes its own from ``suffix``.
     ``triton_requirement`` (``triton==3.7.0+…``) is what torch shall require; ``triton_environment``
     is what the checkout of triton left for its build. ``flash_attention`` matters to torch alone.
-    ``commit_epoch`` is the date of the source commit in seconds.
+    ``commit_epoch`` is the date of the source commit in seconds. ``set_env`` goes over everything else.
     """
 
     project: Project
@@ -38,6 +38,7 @@ class BuildRequest:
     flash_attention: bool | None = None
     commit_epoch: int | None = None
     cache: CompilerCache | None = None
+    set_env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.source.absolute())

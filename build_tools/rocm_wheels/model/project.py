@@ -233,6 +233,11 @@ class Project(Record):
         special = self.linux_environment if platform == "linux" else self.windows_environment
         return {**self.environment, **special}
 
+    @property
+    def has_device_code(self) -> bool:
+        """Whether a wheel may hold code for a GPU; where it may not, it is the same for all targets."""
+        return any(rule.expect != "none" for rule in self.checks.device_code)
+
     def device_code(self, platform: Platform) -> tuple[DeviceCode, ...]:
         """Return the rules about device code that hold on a platform."""
         return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.workspace import Workspace, copy_whole, write_json
+from rocm_wheels.workspace import Workspace, copy_whole, exclusive, write_json
+
+_PATIENCE_SECONDS = 60.0  # another step writes the list
 
 
 def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
@@ -29,9 +31,10 @@ def refuse_foreign(workspace: Workspace, output: Path, distribution: str, python
 def collect(workspace: Workspace, wheel: Path, output: Path, *, distribution: str, python_tag: str) -> Path:
     """Copy a wheel into the output, whole or not at all, and remove those of ours that it replaces."""
     target = output / wheel.name
-    ours = _ledger(workspace)
-    ours.add(str(target))
-    write_json(_place(workspace), sorted(ours))  # before the copy: killed in between, it is still ours
+    with exclusive(workspace.steps / ".locks" / "collected", what=wheel.name, patience=_PATIENCE_SECONDS):
+        ours = _ledger(workspace)
+        ours.add(str(target))
+        write_json(_place(workspace), sorted(ours))  # before the copy: killed in between, it is still ours
     for part in output.glob(f".{_pattern(distribution)}.*.part"):  # of a run that was killed in a copy
         if f"-{python_tag}-" in part.name:
             part.unlink()

@@ -33,6 +33,11 @@ def part_of(lock: Lock, name: str) -> bytes:
     return lock_text(lock.model_copy(update={"projects": kept})).encode("utf-8")
 
 
+def part_digest(lock: Lock, name: str) -> str:
+    """Return the SHA-256 of ``part_of``, in hex."""
+    return hashlib.sha256(part_of(lock, name)).hexdigest()
+
+
 def put_inside(wheel: Path, folder: Path, text: bytes) -> tuple[Path, str]:
     """Write a wheel with the lock inside into ``folder`` (its own: in its place); return it and its content.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.errors import UsageError
+from rocm_wheels.model.gfx import OPTION
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Platform, Project, build_order, load_project
 from rocm_wheels.sdk.environment_spec import EnvironmentSpec
@@ -23,8 +24,23 @@ class SdkRequest(EnvironmentSpec):
 
 
 @dataclass(frozen=True)
+class TargetSet:
+    """One set of wheels: the folder of the output that it has (``""``: the output itself), its targets.
+
+    ``targets`` as they were given (``None``: those of a variable, else of the installed ROCm).
+    """
+
+    name: str
+    targets: str | None
+
+
+@dataclass(frozen=True)
 class WheelsRequest:
-    """A whole run. Folders are absolute; ``chosen`` is the tri-state ``--build-X/--no-build-X``."""
+    """A whole run. Folders are absolute; ``chosen`` is the tri-state ``--build-X/--no-build-X``.
+
+    Wheels are built for each of ``pythons``; ``sdk.python`` is the first. ``set_env`` are variables for
+    single projects, put over everything else.
+    """
 
     sdk: SdkRequest
     install_rocm: bool
@@ -34,18 +50,57 @@ class WheelsRequest:
     given: frozenset[str]  # projects whose folder was given by an option
     chosen: Mapping[str, bool | None]
     platform: Platform
+    pythons: tuple[Path, ...] = ()
     targets: str | None = None
     targets_variable: str | None = None
+    per_target: bool = False
     build_number: str = "1"
     version_suffix: str | None = None
     release_type: str = "nightly"
     flash_attention: bool | None = None
     cache: Literal["ccache", "sccache"] | None = None
     cache_wraps_device: bool = True
+    cache_floor: float | None = None
+    probe: bool = True
+    drop_bad_targets: bool = False
+    torch_wheel: Path | None = None
+    set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clean: bool = False
     verify: bool = True
     lock: Path | None = None
     packaging: Packaging = "per-family"
+
+    @property
+    def interpreters(self) -> tuple[Path, ...]:
+        """The interpreters that wheels are built for."""
+        return self.pythons or (self.sdk.python,)
+
+    def sdk_for(self, python: Path) -> SdkRequest:
+        """Return the request of ROCm packages for one interpreter."""
+        return replace(self.sdk, python=python)
+
+    @property
+    def target_sets(self) -> tuple[TargetSet, ...]:
+        """The sets of wheels. UsageError when ``per_target`` has no list to go by, or one is named twice."""
+        if not self.per_target:
+            return (TargetSet("", self.targets),)
+        given = self.targets or self.targets_variable or ""
+        words = [word for word in given.replace(";", ",").replace(" ", ",").split(",") if word]
+        if not words:
+            raise UsageError(
+                f"--per-target makes a set of wheels for each word of {OPTION}, and none is given",
+                tip=f"name targets or families: {OPTION} gfx942,gfx110X-all",
+            )
+        if twice := sorted({word for word in words if words.count(word) > 1}):
+            raise UsageError(f"{OPTION} names {', '.join(twice)} twice")
+        return tuple(TargetSet(_folder_name(word), word) for word in words)
+
+
+def _folder_name(word: str) -> str:
+    """Return a target or family as the name of a folder: ``gfx90a-xnack-on`` for ``gfx90a:xnack+``."""
+    base, *features = word.split(":")
+    said = [f"{feature[:-1]}-{'on' if feature.endswith('+') else 'off'}" for feature in features]
+    return "-".join([base, *said])
 
 
 def select(request: WheelsRequest) -> list[Project]:

@@ -2,7 +2,7 @@
 
 A stamp holds a step's inputs by name and its outputs by hash. A step is current when
 its inputs are the same and its outputs are still what they were; otherwise ``why_run``
-names the first input that differs. A stamp is written after its outputs are in place: a
+names the inputs that differ. A stamp is written after its outputs are in place: a
 step killed in the middle has none, and runs again.
 """
 
@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels.workspace import write_json
 
@@ -49,12 +50,16 @@ class Output:
 
 @dataclass(frozen=True)
 class Stamp:
-    """The last success of a step. ``facts`` is what the summary shows of it."""
+    """The last success of a step. ``facts`` are what later steps and the summary need of it."""
 
     step: str
     inputs: Mapping[str, str]
     outputs: tuple[Output, ...]
-    facts: Mapping[str, object]
+    facts: Mapping[str, Any]
+
+    def fault(self) -> str | None:
+        """Say what is wrong with the outputs now, or ``None``."""
+        return next((fault for output in self.outputs if (fault := output.fault())), None)
 
 
 def sha256_of(path: Path) -> str:
@@ -81,15 +86,31 @@ def write_stamp(folder: Path, stamp: Stamp) -> None:
     write_json(_place(folder, stamp.step), asdict(stamp))
 
 
+def changed(stamp: Stamp, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for each input that differs: its name, and both values where they can be read."""
+    lines = []
+    for name in sorted({*stamp.inputs, *inputs}):
+        before, now = stamp.inputs.get(name), inputs.get(name)
+        if before == now:
+            continue
+        if before is None:
+            lines.append(f"{name} changed (it was not set, and is {now})")
+        elif now is None:
+            lines.append(f"{name} changed (it was {before}, and is not set)")
+        else:
+            lines.append(f"{name} changed ({before} → {now})")
+    return tuple(lines)
+
+
 def why_run(stamp: Stamp | None, inputs: Mapping[str, str]) -> str | None:
     """Say why a step must run, or return ``None`` when its stamp is current."""
     if stamp is None:
         return "not built yet"
-    for name in sorted({*stamp.inputs, *inputs}):
-        before, now = stamp.inputs.get(name), inputs.get(name)
-        if before != now:
-            return f"{name} changed" + (f" ({before} → {now})" if before and now else "")
-    return next((fault for output in stamp.outputs if (fault := output.fault())), None)
+    first, *more = changed(stamp, inputs) or (None,)
+    if first is None:
+        return stamp.fault()
+    names = ", ".join(line.split(" changed (", 1)[0] for line in more)
+    return f"{first}; and {names}" if names else first
 
 
 def _place(folder: Path, step: str) -> Path:

@@ -14,7 +14,7 @@ class Row:
     """
 
     project: str
-    outcome: str  # built | up to date | failed | not built
+    outcome: str  # built | up to date | failed | not built | …
     wheel: str = ""
     version: str = ""
     targets: tuple[str, ...] | None = ()
@@ -24,6 +24,8 @@ class Row:
     checked: str = ""  # "verified", "not verified (--no-verify)"
     note: str = ""
     lock: str = ""  # SHA-256 of the lock that it was built from
+    python: str = ""  # ABI tag
+    target_set: str = ""  # with --per-target: the folder of the output that it is in
 
 
 HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
@@ -33,7 +35,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return a row as text, in the order of ``HEADERS``."""
     outcome = ", ".join(part for part in (row.outcome, row.checked, row.note) if part)
     return (
-        row.wheel or row.project,
+        "/".join(part for part in (row.target_set, row.wheel or row.project) if part),
         row.version,
         _targets(row) if row.wheel else "",
         human_size(row.size),

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels import log
 from rocm_wheels.errors import SdkError
@@ -79,6 +80,35 @@ def existing_environment(
     """
     prefix = workspace.environments / environment_name(spec, python_version(spec.python, env))
     return _environment(prefix, created=False) if _recorded(prefix) is not None else None
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What there is of an environment, with nothing touched: its inputs now, and why it must be made.
+
+    ``environment``: the complete one that is there, of whatever inputs. ``why`` is empty when it is current.
+    """
+
+    inputs: Mapping[str, str]
+    environment: BuildEnvironment | None
+    why: str
+
+
+def look_for_environment(spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]) -> Looked:
+    """Say whether the environment of ``spec`` would be made, and because of which input."""
+    spec = spec.absolute()
+    inputs = environment_inputs(spec, env)
+    prefix = workspace.environments / environment_name(spec, str(inputs["python_version"]))
+    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
+    before = _record(prefix)
+    if before is None:
+        return Looked(shown, None, "not made yet")
+    environment = _environment(prefix, created=False)
+    if before["fingerprint"] == fingerprint(inputs):
+        return Looked(shown, environment, "")
+    then = before.get("inputs", {})
+    changed = [name for name in inputs if then.get(name) != json.loads(json.dumps(inputs[name]))]
+    return Looked(shown, environment, f"{', '.join(changed) or 'its format'} changed")
 
 
 def install_into(
@@ -217,13 +247,19 @@ def _recover(prefix: Path) -> str | None:
 
 def _recorded(prefix: Path) -> str | None:
     """Return the fingerprint that an environment was made with; ``None`` when it is not complete."""
+    known = _record(prefix)
+    return None if known is None else str(known["fingerprint"])
+
+
+def _record(prefix: Path) -> dict[str, Any] | None:
     path = prefix / RECORD
     if not path.is_file() or not _python_in(prefix).exists():
         return None
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["fingerprint"])
-    except (ValueError, KeyError, TypeError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
         return None
+    return known if isinstance(known, dict) and "fingerprint" in known else None
 
 
 def _say_why(prefix: Path, before: str | None, *, upgrade: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rocm_wheels.errors import SdkError
 from rocm_wheels.process import run
+from rocm_wheels.shell import shell_line
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _NOT_OURS = (
@@ -101,6 +102,12 @@ def pip_install(
         what=what,
         on_line=on_line,
     )
+
+
+def install_line(arguments: Sequence[str], source: PackageSource | None = None) -> str:
+    """Return what ``pip_install`` starts, as people would type it in the environment."""
+    options = source.options if source is not None else ()
+    return shell_line(["uv", "pip", "install", *options, *arguments])
 
 
 def pip_uninstall(python: Path, names: Sequence[str], env: Mapping[str, str], *, cwd: Path) -> None:

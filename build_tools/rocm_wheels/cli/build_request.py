@@ -1,0 +1,187 @@
+"""The request that the options of building make."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import project_names
+from rocm_wheels.workspace import home, in_clone
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+
+# variables that a build gets from options: set beside them they would say something else than the record
+_DECIDED = {
+    "PYTORCH_ROCM_ARCH": "--pytorch-rocm-arch",
+    "PYTORCH_BUILD_VERSION": "--version-suffix",
+    "BUILD_VERSION": "--version-suffix",
+    "PYTORCH_BUILD_NUMBER": "--pytorch-build-number",
+    "MAX_JOBS": "MAX_JOBS in the environment",
+    "ROCM_HOME": "--rocm-sdk-version",
+    "ROCM_PATH": "--rocm-sdk-version",
+}
+
+
+def default_root() -> Path:
+    """Return where checkouts are looked for: the clone's ``repos/``, else the current folder."""
+    return home() / "repos" if in_clone() else Path.cwd()
+
+
+def folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Return the root checkout folder and the work directory."""
+    root = (options["root_checkout_dir"] or default_root()).absolute()
+    work = (options["work_dir"] or root / ".rocm-wheels").absolute()
+    return root, work
+
+
+def sdk_request(options: Mapping[str, Any], env: Mapping[str, str]) -> SdkRequest:
+    """Return which ROCm packages are asked for. Raises UsageError."""
+    from rocm_wheels.pipeline.request import SdkRequest
+
+    extras = tuple(extra.strip() for extra in options["rocm_extras"].split(",") if extra.strip())
+    links = options["find_links"]
+    if links and "://" not in links:
+        links = str(Path(links).absolute())
+        if not Path(links).is_dir():
+            raise UsageError(f"--find-links: there is no folder {links}")
+    cache = options["pip_cache_dir"]
+    return SdkRequest(
+        python=_active_python(env) if options["current_env"] else _base_python(),
+        rocm_spec=options["rocm_sdk_version"],
+        extras=extras,
+        index_url=options["index_url"],
+        find_links=links,
+        cache_dir=cache.absolute() if cache else None,
+        pre=options["pre"],
+        current_env=options["current_env"],
+    )
+
+
+def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> WheelsRequest:
+    """Return the whole request. Raises UsageError for options that contradict each other."""
+    from rocm_wheels.pipeline.request import WheelsRequest
+
+    if options["use_ccache"] and options["use_sccache"]:
+        raise UsageError("--use-ccache and --use-sccache exclude each other")
+    if options["sccache_no_wrap"] and not options["use_sccache"]:
+        raise UsageError("--sccache-no-wrap says how --use-sccache works; give both")
+    if options["min_cache_hits"] is not None and not (options["use_ccache"] or options["use_sccache"]):
+        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache")
+    if options["drop_bad_targets"] and not options["probe"]:
+        raise UsageError("--drop-bad-targets goes by the probes that --no-probe leaves out")
+    root, work = folders(options)
+    given = {name: options[f"{name}_dir"] for name in project_names() if options[f"{name}_dir"]}
+    output = options["output_dir"].absolute()
+    _check_output(output)
+    sdk = sdk_request(options, env)
+    pythons = _pythons(options, env)
+    return WheelsRequest(
+        sdk=replace(sdk, python=pythons[0]) if pythons else sdk,
+        pythons=pythons,
+        install_rocm=options["install_rocm"],
+        output=output,
+        work=work,
+        sources={name: given[name].absolute() if name in given else root / name for name in project_names()},
+        given=frozenset(given),
+        chosen={name: options[f"build_{name}"] for name in project_names()},
+        platform="windows" if sys.platform == "win32" else "linux",
+        targets=options["pytorch_rocm_arch"],
+        targets_variable=env.get("PYTORCH_ROCM_ARCH"),
+        build_number=str(options["pytorch_build_number"]),
+        version_suffix=options["version_suffix"],
+        release_type=options["release_type"],
+        flash_attention=options["flash_attention"],
+        cache="ccache" if options["use_ccache"] else "sccache" if options["use_sccache"] else None,
+        cache_wraps_device=not options["sccache_no_wrap"],
+        cache_floor=options["min_cache_hits"],
+        per_target=options["per_target"],
+        set_env=_set_env(options["set_env"]),
+        probe=options["probe"],
+        drop_bad_targets=options["drop_bad_targets"],
+        clean=options["clean"],
+        verify=options["verify"],
+        lock=options["lock"],
+        packaging=options["packaging"],
+    )
+
+
+def _pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the interpreters that ``--python`` names; none when it is not given."""
+    if not options["python"]:
+        return ()
+    if options["current_env"]:
+        raise UsageError(
+            "--python and --current-env exclude each other: the active environment has its Python"
+        )
+    from rocm_wheels.sdk.interpreters import find_interpreters
+
+    return tuple(one.path for one in find_interpreters(options["python"], env))
+
+
+def _set_env(given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Read PROJECT:NAME=VALUE. Raises UsageError for what options decide, and for secrets."""
+    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.shell import HIDDEN, hide_value
+
+    found: dict[str, dict[str, str]] = {}
+    for word in given:
+        match = re.fullmatch(r"(?P<project>[\w-]+):(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)
+        if match is None:
+            raise UsageError(
+                f"--set-env {word!r} is not PROJECT:NAME=VALUE", tip="such as pytorch:USE_NCCL=0"
+            )
+        project, name = match["project"].replace("-", "_"), match["name"]
+        if project not in project_names():
+            raise UsageError(
+                f"--set-env {word}: there is no project {project}{did_you_mean(project, project_names())}"
+            )
+        if (option := _DECIDED.get(name)) is not None:
+            raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")
+        if HIDDEN in hide_value(name, match["value"] or "x"):
+            raise UsageError(
+                f"--set-env: {name} is a secret by its name, and a plan is no place for one",
+                tip=f"export {name} where the build runs: it is passed on, and never shown",
+            )
+        if name in found.setdefault(project, {}):
+            raise UsageError(f"--set-env gives {name} of {project} twice")
+        found[project][name] = match["value"]
+    return found
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a folder that wheels cannot be written to: found out now, not after hours of building."""
+    nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise UsageError(f"--output-dir {output}: {nearest} is not a folder", tip="choose another folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"--output-dir {output}: {nearest} is not writable",
+            tip="make it writable, or choose another folder",
+        )
+
+
+def _base_python() -> Path:
+    """Return the interpreter below our own virtual environment: wheels are built for it."""
+    return Path(getattr(sys, "_base_executable", None) or sys.executable).absolute()
+
+
+def _active_python(env: Mapping[str, str]) -> Path:
+    """Return the interpreter of the active environment (VIRTUAL_ENV, CONDA_PREFIX)."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if env.get(variable):
+            prefix = Path(env[variable])
+            python = prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+            if not python.exists():
+                raise UsageError(f"--current-env: {variable} is {prefix}, but there is no {python}")
+            return python
+    raise UsageError(
+        "--current-env: no virtual environment is active (VIRTUAL_ENV and CONDA_PREFIX are not set)",
+        tip="activate one, or leave --current-env out for an isolated environment",
+    )

@@ -1,0 +1,136 @@
+"""``plan``, ``why`` and ``run-step``: what a build would do, why, and one step of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.build import show_plan
+from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
+from rocm_wheels.cli.build_request import folders, wheels_request
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.errors import RocmWheelsError, UsageError, explain
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.plan.planning import Planned
+
+_FILE = GivenPath()
+
+
+@click.command("plan")
+@sdk_options
+@project_options
+@build_options
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
+@click.option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
+def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
+    """Show what `build` would do with the same options: each step, whether it runs, and why.
+
+    Nothing is installed, built or changed. What a step has yet to find out is `known after` it.
+    """
+    from rocm_wheels.pipeline.plan.file import write_plan
+
+    env = environment()
+    planned = show_plan(wheels_request(options, env), env, as_json=as_json, details=details)
+    if output is not None:
+        write_plan(output.absolute(), planned.file)
+
+
+@click.command("why")
+@click.argument("step")
+@click.option(
+    "--work-dir", type=GivenPath(file_okay=False), help="Of the build [default: as `build` has it]."
+)
+@click.option("--root-checkout-dir", type=GivenPath(file_okay=False), help="Of the build.")
+@click.option("--plan", "plan_file", type=_FILE, help="Of this plan [default: of the newest run].")
+def why(step: str, plan_file: Path | None, **options: Any) -> None:
+    """Say whether a step of the last run would run again now, and all that changed since it was done."""
+    from rocm_wheels.pipeline.plan.file import read_plan
+    from rocm_wheels.pipeline.plan.planning import look_over, make_planned
+    from rocm_wheels.pipeline.plan.text import why_text
+    from rocm_wheels.pipeline.stamps import changed
+
+    env = environment()
+    _, work = folders(options)
+    file = read_plan(plan_file or _newest_plan(work))
+    file.plan.step(step)
+    planned: Planned = make_planned(look_over(file.request, env))
+    found = planned.plan.step(step)
+    done = planned.facts.done.get(step)
+    known = {name: value for name, value in found.inputs.items() if isinstance(value, str)}
+    then = (
+        None
+        if done is None
+        else {n: v for n, v in done.stamp.inputs.items() if n in known or found.fingerprint}
+    )
+    changes = list(changed(_with(done.stamp, then), known)) if done is not None and then is not None else []
+    if done is not None and done.fault:
+        changes.append(done.fault)
+    click.echo(why_text(found, then if found.kind != "install-rocm" else {}, changes))
+
+
+def _with(stamp: Any, inputs: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(stamp, inputs=inputs)
+
+
+def _newest_plan(work: Path) -> Path:
+    plans = sorted((work / "runs").glob("*/plan.json"), key=lambda path: path.stat().st_mtime_ns)
+    if not plans:
+        raise UsageError(f"no build has run in {work}", tip="give --work-dir, or --plan FILE")
+    return plans[-1]
+
+
+@click.command("run-step")
+@click.argument("step")
+@click.option(
+    "--plan", "plan_file", type=_FILE, required=True, help="A plan that `plan -o` or a run has written."
+)
+@click.option(
+    "--index-url",
+    envvar="ROCM_WHEELS_INDEX_URL",
+    metavar="URL",
+    help="Package index of the ROCm packages, where its address has a password.",
+)
+def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
+    """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
+
+    `build` itself starts exactly this line for each of its steps. What the step needs must be done.
+    """
+    from rocm_wheels.pipeline.execute.alone import run_alone, run_in
+    from rocm_wheels.pipeline.execute.executor import INDEX_VARIABLE, RECORD_VARIABLE, result_path
+    from rocm_wheels.pipeline.plan.file import read_plan, with_index
+
+    env = environment()
+    env.pop(INDEX_VARIABLE, None)
+    record = env.pop(RECORD_VARIABLE, None)
+    file = with_index(read_plan(plan_file), index_url)
+    path = plan_file.absolute()
+    if record is None:
+        run_alone(file, path, step, env)
+        return
+    result: dict[str, object] = {}
+    try:
+        result["again"] = run_in(Path(record), file, path, step, env)
+    except RocmWheelsError as failure:
+        result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
+        raise click.exceptions.Exit(failure.exit_code) from None
+    finally:
+        result_path(Path(record), step).write_text(json.dumps(result), encoding="utf-8")
+
+
+def explain_without_tip(failure: RocmWheelsError) -> str:
+    """Return the whole message of a failure."""
+    return explain(failure).rsplit("\ntip: ", 1)[0]
+
+
+def tip_of(failure: RocmWheelsError) -> str | None:
+    """Return what to do about a failure."""
+    _, found, tip = explain(failure).rpartition("\ntip: ")
+    return tip if found else None

@@ -1,0 +1,70 @@
+"""The work directory as options name it, and the runs that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rocm_wheels.cli.build_request import folders
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.errors import UsageError
+from rocm_wheels.workspace import Workspace
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.record.reading import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FOLDER = GivenPath(file_okay=False)
+
+
+def work_options(function: F) -> F:
+    """Add the options that say which work directory is meant, with the defaults of ``build``."""
+    function = click.option(
+        "--work-dir",
+        type=_FOLDER,
+        help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
+    )(function)
+    return click.option(
+        "--root-checkout-dir",
+        type=_FOLDER,
+        help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
+    )(function)
+
+
+def workspace_of(options: Mapping[str, Any]) -> Workspace:
+    """Return the work directory that is meant. Raises UsageError where there is none."""
+    _, work = folders(options)
+    if not work.is_dir():
+        raise UsageError(
+            f"there is no work directory {work}",
+            tip="name the --work-dir, or the --root-checkout-dir, that build was given",
+        )
+    return Workspace(work)
+
+
+def find_run(workspace: Workspace, name: str | None) -> Run:
+    """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id."""
+    from rocm_wheels.pipeline.record.reading import newest, read_run, run_ids
+
+    if name is None:
+        if (latest := newest(workspace.runs)) is None:
+            raise UsageError(f"there are no runs in {workspace.runs}", tip="`rocm-wheels build` begins one")
+        return latest
+    ids = run_ids(workspace.runs)
+    if name in ids:
+        return read_run(workspace.runs / name)
+    if not ids:
+        raise UsageError(f"there is no run {name}: {workspace.runs} has none")
+    raise UsageError(
+        f"there is no run {name} in {workspace.runs}; the nearest are {', '.join(_nearest(name, ids))}",
+        tip="`rocm-wheels runs` lists them",
+    )
+
+
+def _nearest(name: str, ids: list[str]) -> list[str]:
+    """Return up to three ids that are spelled most alike; of equals the newest."""
+    import difflib
+
+    return difflib.get_close_matches(name, ids, n=3, cutoff=0.0)

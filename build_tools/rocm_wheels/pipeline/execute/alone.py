@@ -1,0 +1,98 @@
+"""``run-step`` by hand or by another scheduler: a step with a run record of its own, or within a run's."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rocm_wheels import __version__, groups, log
+from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.machine import compile_jobs, look_at_machine
+from rocm_wheels.pipeline.execute.one import perform, run_step_line
+from rocm_wheels.pipeline.execute.usage import Usage
+from rocm_wheels.pipeline.plan.file import PlanFile
+from rocm_wheels.pipeline.plan.planning import clean_environment
+from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.pipeline.summary import human_time
+from rocm_wheels.workspace import Workspace
+
+
+def run_in(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
+    """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform``."""
+    given = env.get("MAX_JOBS", "")
+    jobs = int(given) if given.isdecimal() else None
+    clean = clean_environment(file.request, env, quietly=True)
+    return perform(file, path, name, record=RunRecord(record), env=clean, jobs=jobs)
+
+
+def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
+    """Do a step as a run of its own. Raises what the step raises."""
+    step = file.plan.step(name)
+    machine = look_at_machine(env)
+    record = new_run(Workspace(file.request.work).runs, datetime.now(timezone.utc))
+    begin, pid = time.monotonic(), os.getpid()
+    record.write(
+        "run-begun",
+        run=record.folder.name,
+        version=__version__,
+        command=run_step_line(path, name),
+        pid=pid,
+        began=groups.began(pid),
+        host=platform.node(),
+        platform=file.request.platform,
+        cores=machine.cores,
+        memory=machine.memory,
+        plan=path,
+        steps=1,
+        lock=None if file.lock is None else file.lock[0],
+        lock_digest=None if file.lock is None else file.lock[1],
+        targets=list(file.plan.targets),
+        pythons=[step.cell.tag],
+        output=file.request.output,
+    )
+    record.write(
+        "step-begun",
+        step=name,
+        why=step.why,
+        after=list(step.after),
+        command=run_step_line(path, name),
+        environment=dict(step.environment),
+        fingerprint=step.fingerprint,
+        log=record.folder / f"{name}.log",
+        pid=pid,
+        began=groups.began(pid),
+        jobs=compile_jobs(machine, None, None),
+        estimate=None,
+    )
+    usage = Usage()
+    usage.started(pid)
+    outcome, code, failure = "done", 0, None
+    try:
+        with usage:
+            again = run_in(record.folder, file, path, name, env)
+        log.note(f"{name}: {'up to date' if again else 'done'} ({human_time(time.monotonic() - begin)})")
+    except RocmWheelsError as known:
+        outcome, code, failure = "failed", known.exit_code, known
+        raise
+    except KeyboardInterrupt:
+        outcome, code = "interrupted", 130
+        raise
+    finally:
+        seconds = round(time.monotonic() - begin, 3)
+        record.write(
+            "step-ended",
+            step=name,
+            outcome=outcome,
+            seconds=seconds,
+            peak_memory=usage.peak,
+            cpu_seconds=round(usage.cpu_seconds, 2),
+            exit_code=code,
+            message=None if failure is None else failure.message,
+            tip=None if failure is None else failure.tip,
+            fingerprint=step.fingerprint,
+        )
+        record.write("run-ended", outcome=outcome, seconds=seconds, exit_code=code)

@@ -1,0 +1,303 @@
+"""Runs a plan on this machine: every step that is not current as a process of its own, several side by side.
+
+A step begins when all it needs is there; then it is settled again with what is known by now, and does
+not run when that shows that nothing changed. After a failure nothing new begins (``keep_going``: only what
+needs the failed step does not); what is at work ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels import ending, groups, process
+from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit_code
+from rocm_wheels.machine import compile_jobs
+from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
+from rocm_wheels.pipeline.execute.screen import Screen
+from rocm_wheels.pipeline.execute.usage import Usage
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.plan.graph import Graph
+from rocm_wheels.pipeline.plan.planner import Planner
+from rocm_wheels.pipeline.plan.settle import settle
+from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.pipeline.record.writing import RunRecord
+
+RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
+INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
+State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
+_MOST_AT_A_TIME = 8
+_COLOURS: Mapping[State, str] = {"done": "green"}
+_SAID: Mapping[State, str] = {"done": "done in", "timeout": "stopped after", "killed": "killed after"}
+
+
+@dataclass(frozen=True)
+class How:
+    """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds."""
+
+    jobs: int | None = None
+    keep_going: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended. ``again``: it ran, and its wheel had only to be brought where it is wanted."""
+
+    step: Step
+    state: State
+    seconds: float = 0.0
+    again: bool = False
+    failure: RocmWheelsError | None = None
+
+
+@dataclass
+class Executor:
+    """Runs the steps of one plan; ``base`` is the environment of the processes."""
+
+    graph: Graph
+    facts: Facts
+    plan: Path
+    record: RunRecord
+    base: Mapping[str, str]
+    how: How
+    screen: Screen
+    settled: dict[str, Step] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _running: dict[Future[Outcome], str] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Run them; ``outcomes`` has every step afterwards. An interruption ends all, then is raised."""
+        sorter = TopologicalSorter({s.id: (*s.after, *s.behind) for s in self.graph.steps.values()})
+        sorter.prepare()
+        waiting: list[str] = []
+        with ThreadPoolExecutor(self._at_a_time, thread_name_prefix="step") as pool:
+            try:
+                while sorter.is_active():
+                    waiting += sorter.get_ready()
+                    while self._begin_next(waiting, sorter, pool):
+                        waiting += sorter.get_ready()
+                    if self._running:
+                        self._await(sorter)
+            except BaseException:
+                with ending.everything():
+                    while self._running:
+                        process.end_all()
+                        self._await(None, timeout=0.1)
+                raise
+            finally:
+                for name in self.graph.steps:
+                    self.outcomes.setdefault(name, Outcome(self._as_known(name), "not begun"))
+
+    @property
+    def _at_a_time(self) -> int:
+        return self.how.jobs or min(self._slots(None), _MOST_AT_A_TIME)
+
+    def _slots(self, memory_per_job: int | None) -> int:
+        """Return how many compilers may run at a time on this machine, all steps together."""
+        given = self.base.get("MAX_JOBS", "")
+        return compile_jobs(self.facts.machine, memory_per_job, int(given) if given.isdecimal() else None)
+
+    def _begin_next(
+        self, waiting: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor
+    ) -> bool:
+        """Deal with one step that is ready, if there is one to deal with now; say whether there was."""
+        for name in waiting:
+            blocked = any(self._is_missing(needed) for needed in self.graph.steps[name].after)
+            if blocked or self._is_over():
+                outcome: Outcome | None = Outcome(self._as_known(name), "not begun")
+            else:
+                outcome = self._skipped_or_failed(name)
+            if outcome is not None:
+                self.outcomes[name] = outcome
+                waiting.remove(name)
+                sorter.done(name)
+                return True
+            if len(self._running) < self._at_a_time:
+                waiting.remove(name)
+                self._start(name, waiting, pool)
+                return True
+        return False
+
+    def _is_missing(self, needed: str) -> bool:
+        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped")
+
+    def _is_over(self) -> bool:
+        failed = any(outcome.failure is not None for outcome in self.outcomes.values())
+        return failed and not self.how.keep_going
+
+    def _as_known(self, name: str) -> Step:
+        return self.settled.get(name, self.graph.steps[name])
+
+    def _skipped_or_failed(self, name: str) -> Outcome | None:
+        """Settle a step; return its outcome when it does not run."""
+        try:
+            step = self.settled[name] = settle(Planner(self.graph, self.facts, self.settled), name)
+        except RocmWheelsError as wrong:
+            return Outcome(self.graph.steps[name], "failed", failure=wrong)
+        if step.verdict != "skip":
+            return None
+        done = self.facts.done.get(name)
+        outputs = done.stamp.outputs if done is not None and step.kind in ("build", "variant") else ()
+        facts = done.stamp.facts if done is not None else {}
+        self.record.write(
+            "step-skipped",
+            step=name,
+            why=step.why,
+            fingerprint=step.fingerprint,
+            outputs=[{"path": one.path, "size": one.size, "sha256": one.sha256} for one in outputs],
+            targets=facts.get("targets") if facts.get("verified") else None,
+            version=facts.get("version"),
+        )
+        return Outcome(step, "skipped")
+
+    # -- a step at work -------------------------------------------------------------------------------------
+
+    def _start(self, name: str, waiting: list[str], pool: ThreadPoolExecutor) -> None:
+        step = self.settled[name]
+        jobs = self._share(step, waiting) if step.kind == "build" else None
+        log_file = self.record.folder / f"{name}.log"
+        self.screen.begin(name, step.why, log_file)
+        self._running[pool.submit(self._work, step, jobs, log_file)] = name
+
+    def _share(self, step: Step, waiting: list[str]) -> int:
+        """Return a step's part of the compilers: by the work that is expected of all that may run with it."""
+        slots = self._slots(step.estimate.memory_per_job or None if step.estimate else None)
+        beside = [*self._running.values(), *waiting][: self._at_a_time - 1]
+        others = [self._as_known(name) for name in beside]
+        work = [
+            max(one.estimate.seconds, 1.0) if one.estimate else 1.0 for one in others if one.kind == "build"
+        ]
+        own = max(step.estimate.seconds, 1.0) if step.estimate else 1.0
+        return max(1, round(slots * own / (own + sum(work))))
+
+    def _work(self, step: Step, jobs: int | None, log_file: Path) -> Outcome:
+        """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
+        env = {**self.base, RECORD_VARIABLE: str(self.record.folder)}
+        if (url := self.facts.request.sdk.index_url) is not None:
+            env[INDEX_VARIABLE] = url
+        if jobs is not None:
+            env["MAX_JOBS"] = str(jobs)
+        usage, begin = Usage(), time.monotonic()
+
+        def started(pid: int) -> None:
+            usage.started(pid)
+            self._record_begin(step, jobs, log_file, pid)
+
+        timed_out: BuildError | None = None
+        code = -9
+        with usage:
+            try:
+                finished = process.run(
+                    run_step_command(self.plan, step.id),
+                    env=env,
+                    on_line=lambda line: self.screen.line(step.id, line),
+                    timeout=self.how.timeout,
+                    check=None,
+                    what=step.id,
+                    started=started,
+                )
+                code = finished.returncode
+            except BuildError as late:
+                timed_out = late
+        if code:
+            with holding(self.facts.workspace, step.id):
+                seconds = time.monotonic() - begin  # held: what a killed process had started is ended
+        else:
+            seconds = time.monotonic() - begin
+        result = read_result(self.record.folder, step.id)
+        state, failure = _end_of(step, code, timed_out, result, log_file)
+        self.record.write(
+            "step-ended",
+            step=step.id,
+            outcome=state,
+            seconds=round(seconds, 3),
+            peak_memory=usage.peak,
+            cpu_seconds=round(usage.cpu_seconds, 2),
+            exit_code=code,
+            message=None if failure is None else failure.message,
+            tip=None if failure is None else failure.tip,
+            fingerprint=step.fingerprint,
+        )
+        self.screen.end(step.id, _SAID.get(state, f"{state} after"), _COLOURS.get(state, "red"))
+        return Outcome(step, state, seconds, again=bool(result.get("again")), failure=failure)
+
+    def _record_begin(self, step: Step, jobs: int | None, log_file: Path, pid: int) -> None:
+        estimate = step.estimate
+        self.record.write(
+            "step-begun",
+            step=step.id,
+            why=step.why,
+            after=list(step.after),
+            command=run_step_line(self.plan, step.id),
+            environment=dict(step.environment),
+            fingerprint=step.fingerprint,
+            log=log_file,
+            pid=pid,
+            began=groups.began(pid),
+            jobs=jobs,
+            estimate=None
+            if estimate is None
+            else {
+                "seconds": estimate.seconds,
+                "disk": estimate.disk,
+                "memory": estimate.memory,
+                "source": estimate.source,
+            },
+        )
+
+    def _await(self, sorter: TopologicalSorter[str] | None, timeout: float | None = None) -> None:
+        """Wait until a step ends, and take in what it made."""
+        done, _ = wait(self._running, timeout=timeout, return_when=FIRST_COMPLETED)
+        for future in done:
+            name = self._running.pop(future)
+            try:
+                outcome = self.outcomes[name] = future.result()
+            except RocmWheelsError as failure:  # it was not begun, or its lock is held by another run
+                outcome = self.outcomes[name] = Outcome(self._as_known(name), "failed", failure=failure)
+            if outcome.state == "done" and sorter is not None:
+                tag = outcome.step.cell.tag if outcome.step.kind == "install-rocm" else None
+                self.facts = self.facts.renewed(name, tag)
+                self.settled[name] = replace(outcome.step, verdict="skip")
+            if sorter is not None:
+                sorter.done(name)
+
+
+def _end_of(
+    step: Step, code: int, timed_out: BuildError | None, result: Mapping[str, object], log_file: Path
+) -> tuple[State, RocmWheelsError | None]:
+    """Say how a step ended, from the exit code of its process and what that said itself."""
+    if timed_out is not None:
+        timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
+        return "timeout", timed_out
+    if not code:
+        return "done", None
+    if code < 0:
+        tip = "run the same command again; it carries on where it was"
+        return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
+    message = str(result.get("message") or f"{step.id} ended with exit code {code}; what it said is above")
+    tip_said = result.get("tip")
+    found = of_exit_code(code)(message, tip=None if tip_said is None else str(tip_said))
+    return ("interrupted" if isinstance(found, Interrupted) else "failed"), found
+
+
+def result_path(folder: Path, step: str) -> Path:
+    """Return the file in which the process of a step says how it ended."""
+    return folder / f"{step}.result.json"
+
+
+def read_result(folder: Path, step: str) -> Mapping[str, object]:
+    """Read what the process of a step said of its end; nothing when it could not say any more."""
+    try:
+        known = json.loads(result_path(folder, step).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    os.unlink(result_path(folder, step))
+    return known if isinstance(known, dict) else {}

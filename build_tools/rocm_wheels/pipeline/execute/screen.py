@@ -1,0 +1,101 @@
+"""How steps at work are shown: one live line on a terminal; on GitHub all their output, folded, because log
+files are lost with the machine; in a pipe begin, end and a line a minute of each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.pipeline.summary import human_time
+
+_REDRAW_SECONDS = 0.5
+_SIGN_OF_LIFE_SECONDS = 60.0
+_TAIL_BYTES = 4096
+
+
+class Screen:
+    """Shows the steps of a run. One of them has a GitHub group at a time; the lines of others wait."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[float, Path]] = {}
+        self._lines: dict[str, list[str]] = {}
+        self._open = ""  # the step whose group is open on GitHub
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def begin(self, step: str, why: str, log_file: Path) -> None:
+        """Say that a step begins, and why."""
+        title = f"{step}: {why} (log: {log_file})"
+        with self._lock:
+            self._running[step] = (time.monotonic(), log_file)
+            if not log.is_github():
+                log.note(log.paint(title, "bold"))
+            elif self._open:
+                self._lines[step] = [f"::group::{title}"]
+            else:
+                self._open = step
+                log.note(f"::group::{title}")
+
+    def line(self, step: str, text: str) -> None:
+        """Show a line that a step has printed."""
+        with self._lock:
+            if not log.is_github():
+                log.note(f"[{step}] {text}")
+            elif step == self._open:
+                log.note(text)
+            else:
+                self._lines[step].append(text)
+
+    def end(self, step: str, outcome: str, colour: str) -> None:
+        """Say how a step ended."""
+        with self._lock:
+            seconds = time.monotonic() - self._running.pop(step)[0]
+            log.live("")
+            if log.is_github():
+                for text in self._lines.pop(step, []):
+                    log.note(text)
+                log.note("::endgroup::")
+            log.note(f"{step}: {log.paint(outcome, colour)} {human_time(seconds)}")
+            if step == self._open:
+                self._open = next(iter(self._lines), "")
+                for text in self._lines.pop(self._open, []):
+                    log.note(text)
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self._over.set()
+        self._thread.join()
+        log.live("")
+
+    def _watch(self) -> None:
+        live = log.is_terminal()
+        if log.is_github():
+            return
+        while not self._over.wait(_REDRAW_SECONDS if live else _SIGN_OF_LIFE_SECONDS):
+            with self._lock:
+                now = time.monotonic()
+                said = [
+                    f"{step}  {human_time(now - begun)}  {last_line(path)}"
+                    for step, (begun, path) in self._running.items()
+                ]
+                if live:
+                    log.live("  |  ".join(said))
+                else:
+                    for text in said:
+                        log.note(text)
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log that is being written, empty when there is none yet."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,1 @@
+"""What is looked up before a plan is made: trees, interpreters, ROCm packages, what was done before."""

@@ -1,0 +1,285 @@
+"""Looking up all that a plan needs: each thing once, with nothing changed on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rocm_wheels import log, parallel
+from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
+from rocm_wheels.compile.hooks.triton import triton_build_environment
+from rocm_wheels.errors import UsageError
+from rocm_wheels.machine import Machine, look_at_machine
+from rocm_wheels.model.flash_attention import aotriton_release
+from rocm_wheels.model.lines import line_of, newest_line
+from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.model.versions import base_version
+from rocm_wheels.pipeline.estimates import History, read_history
+from rocm_wheels.pipeline.facts.packages import required_names
+from rocm_wheels.pipeline.facts.ready import Ready, make_ready
+from rocm_wheels.pipeline.installed import digest_of_installed
+from rocm_wheels.pipeline.locked import LockedBuild
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+from rocm_wheels.pipeline.stamps import Stamp, read_stamp
+from rocm_wheels.sdk.environment_spec import python_version
+from rocm_wheels.sdk.install import BuildEnvironment, look_for_environment
+from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.workspace import Workspace
+
+_NOT_LOOKED_AT = TreeIdentity("", None, "", False, 0)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A source tree as it is now. ``files``: digests of its requirements files, ``requires``: names in them.
+
+    ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
+    """
+
+    source: Path
+    identity: TreeIdentity
+    version: str | None
+    aotriton: str | None
+    requires: tuple[str, ...]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PythonFacts:
+    """An interpreter and the build environment that is made of it.
+
+    ``why_install``: why the environment will be made (``""``: it is current or taken as it is). ``ready`` is
+    what it has, ``None`` while that is yet to be known. ``installed``: digests of wheels in it that this run
+    does not build.
+    """
+
+    python: Path
+    version: str
+    tag: str
+    inputs: Mapping[str, str]
+    why_install: str
+    ready: Ready | None
+    installed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step did last: its stamp, and what is wrong with its outputs since."""
+
+    stamp: Stamp
+    fault: str | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for."""
+
+    request: WheelsRequest
+    projects: tuple[Project, ...]
+    env: Mapping[str, str]
+    pythons: Mapping[str, PythonFacts]
+    trees: Mapping[str, Tree]
+    done: Mapping[str, Done]
+    machine: Machine
+    history: History
+    tools: tuple[str, ...] = ()
+    cache: CompilerCache | None = None
+    triton_environment: Mapping[str, str] = field(default_factory=dict)
+    locked: LockedBuild | None = None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The places of the work directory."""
+        return Workspace(self.request.work)
+
+    def builds(self, name: str) -> bool:
+        """Tell whether a project is built in this run."""
+        return any(project.name == name for project in self.projects)
+
+    def renewed(self, step: str, tag: str | None = None) -> Facts:
+        """Return the facts after a step: its stamp, and what its environment has now."""
+        done = {name: one for name, one in self.done.items() if name != step}
+        done.update(_done(self.workspace, [step]))
+        pythons = dict(self.pythons)
+        if tag is not None:
+            pythons[tag] = look_at_python(
+                self.request, self.projects, pythons[tag].python, self.env, made=True
+            )
+        return replace(self, done=done, pythons=pythons)
+
+
+def gather(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    env: Mapping[str, str],
+    locked: LockedBuild | None = None,
+    *,
+    trees: Sequence[str] | None = None,
+    identified: Sequence[str] | None = None,
+    only: str | None = None,
+) -> Facts:
+    """Look everything up, or what one step needs: the source trees named in ``trees``, the contents of
+    those in ``identified``, the environment of the interpreter with the tag ``only``.
+
+    Raises UsageError for interpreters of one kind given twice, and what the looks raise.
+    """
+    cache = None
+    if request.cache is not None:
+        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+    pythons: dict[str, PythonFacts] = {}
+    looked = parallel.each(
+        lambda python: look_at_python(request, projects, python, env, only=only), request.interpreters, jobs=8
+    )
+    for found in looked:
+        if found.tag in pythons:
+            raise UsageError(f"{pythons[found.tag].python} and {found.python} are both {found.tag}")
+        pythons[found.tag] = found
+    workspace = Workspace(request.work)
+    wanted = projects if trees is None else [load_project(name) for name in trees]
+    return Facts(
+        request=request,
+        projects=tuple(projects),
+        env=env,
+        pythons=pythons,
+        trees=_trees(request, wanted, env, locked, identified),
+        done=_done(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
+        machine=look_at_machine(env),
+        history=read_history(workspace.runs),
+        tools=_tools(request),
+        cache=cache,
+        triton_environment=_triton(request, projects),
+        locked=locked,
+    )
+
+
+def look_at_python(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    python: Path,
+    env: Mapping[str, str],
+    *,
+    made: bool = False,
+    only: str | None = None,
+) -> PythonFacts:
+    """Look at an interpreter and its environment; ``made``: install-rocm is over, and its environment counts.
+
+    With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
+    installed and is not there.
+    """
+    sdk, workspace = request.sdk_for(python), Workspace(request.work)
+    version = python_version(python, env)
+    if only is not None and _tag(version) != only:
+        return PythonFacts(python, version, _tag(version), {}, "", None, {})
+    if sdk.current_env:
+        environment: BuildEnvironment | None = BuildEnvironment(
+            python, python.parent, python.parent.parent, created=False
+        )
+        inputs = {"requirement": sdk.requirement, "python": str(python)}
+        why = "--current-env" if request.install_rocm and not made else ""
+    else:
+        looked = look_for_environment(sdk, workspace, env)
+        environment, inputs = looked.environment, dict(looked.inputs)
+        why = looked.why if request.install_rocm and not made else ""
+        if environment is None and not why:
+            raise _missing(sdk, workspace)
+    ready = make_ready(environment, sdk, env) if environment is not None and not why else None
+    return PythonFacts(
+        python=python,
+        version=version,
+        tag=_tag(version),
+        inputs=inputs,
+        why_install=why,
+        ready=ready,
+        installed=_installed(ready, projects) if ready is not None else {},
+    )
+
+
+def _tag(version: str) -> str:
+    major, minor, rest = version.split(".", 2)
+    return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
+
+
+def _missing(sdk: SdkRequest, workspace: Workspace) -> UsageError:
+    return UsageError(
+        f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
+        tip="add --install-rocm, or run install-rocm with the same --rocm-sdk-version first",
+    )
+
+
+def _installed(ready: Ready, projects: Sequence[Project]) -> dict[str, str]:
+    """Return the digests of installed wheels that projects are built against and that nobody builds."""
+    built = {project.name for project in projects}
+    others = {name for project in projects for name in project.build.after if name not in built}
+    found = {name: digest_of_installed(ready, load_project(name).distribution) for name in sorted(others)}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def _trees(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    env: Mapping[str, str],
+    locked: LockedBuild | None,
+    identified: Sequence[str] | None,
+) -> dict[str, Tree]:
+    def look(project: Project) -> Tree:
+        known = identified is None or project.name in identified
+        return _tree(request, project, env, locked, identified=known)
+
+    found = parallel.each(look, projects, jobs=8)
+    return {project.name: tree for project, tree in zip(projects, found, strict=True)}
+
+
+def _tree(
+    request: WheelsRequest,
+    project: Project,
+    env: Mapping[str, str],
+    locked: LockedBuild | None,
+    *,
+    identified: bool,
+) -> Tree:
+    source, identity = request.sources[project.name], _NOT_LOOKED_AT
+    if identified and locked is not None:
+        identity = locked.identity(project.name, source, env)
+    elif identified:
+        identity = tree_identity(source, env=env)
+    files = [source / name for name in project.build.requirements if (source / name).is_file()]
+    return Tree(
+        source=source,
+        identity=identity,
+        version=base_version(source, project.version.file) if project.version.file else None,
+        aotriton=aotriton_release(source) if project.name == "pytorch" else None,
+        requires=required_names((), files),
+        files={str(file.relative_to(source)): _digest(file) for file in files},
+    )
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def _done(workspace: Workspace, steps: Sequence[str]) -> dict[str, Done]:
+    found = {step: read_stamp(workspace.steps, step) for step in steps}
+    return {step: Done(stamp, stamp.fault()) for step, stamp in found.items() if stamp is not None}
+
+
+def _tools(request: WheelsRequest) -> tuple[str, ...]:
+    """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
+    torch = request.sources["pytorch"]
+    if not torch.is_dir():
+        return newest_line().requirements(request.platform)
+    version = base_version(torch)
+    line = line_of(version)
+    if not line.exact:
+        log.warn(
+            f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
+        )
+    return line.requirements(request.platform)
+
+
+def _triton(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
+    """Return what triton's checkout left for its build, when triton takes part."""
+    if not any(project.name == "triton" for project in projects):
+        return {}
+    return triton_build_environment(request.sources["triton"])

@@ -1,0 +1,84 @@
+"""Installed packages that a build depends on: those that a project requires, and what these require."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed distribution: canonical name, version, its RECORD, canonical names that it requires."""
+
+    name: str
+    version: str
+    record: Path
+    requires: tuple[str, ...]
+
+    def identity(self) -> str:
+        """Return version and a digest of the installed files, as RECORD lists them."""
+        text = self.record.read_text(encoding="utf-8", errors="surrogateescape")
+        lines = sorted(line for line in text.splitlines() if ".dist-info/" not in line)
+        digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape"))
+        return f"{self.version} {digest.hexdigest()[:12]}"
+
+
+def installed_packages(site_packages: Path) -> Mapping[str, Package]:
+    """Return what is installed in a folder, by canonical name."""
+    found: dict[str, Package] = {}
+    for folder in sorted(site_packages.glob("*.dist-info")):
+        metadata = folder / "METADATA"
+        if not metadata.is_file() or not (folder / "RECORD").is_file():
+            continue
+        said = HeaderParser().parsestr(
+            metadata.read_text(encoding="utf-8", errors="replace"), headersonly=True
+        )
+        name = canonicalize_name(said.get("Name", ""))
+        lines = (str(line) for line in said.get_all("Requires-Dist", []))
+        requires = tuple(dict.fromkeys(_names(line for line in lines if "extra ==" not in line)))
+        found[name] = Package(name, said.get("Version", ""), folder / "RECORD", requires)
+    return found
+
+
+def closure(names: Iterable[str], packages: Mapping[str, Package]) -> Mapping[str, Package]:
+    """Return those of ``names`` that are installed, with all installed ones that they require."""
+    found: dict[str, Package] = {}
+    waiting: list[str] = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in packages and name not in found:
+            found[name] = packages[name]
+            waiting += packages[name].requires
+    return dict(sorted(found.items()))
+
+
+def required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
+    """Return the names in requirements and requirements files, those that the files include as well."""
+    lines = [*tools, *(line for file in files for line in _lines(file, set()))]
+    return tuple(dict.fromkeys(_names(lines)))
+
+
+def _names(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        try:
+            yield canonicalize_name(Requirement(line).name)
+        except InvalidRequirement:
+            continue  # a path, a URL or an option: the installer's matter
+
+
+def _lines(file: Path, seen: set[Path]) -> Iterator[str]:
+    if file in seen or not file.is_file():
+        return
+    seen.add(file)
+    for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        line = raw.split(" #", 1)[0].strip()
+        if line.startswith(("-r ", "--requirement ")):
+            yield from _lines(file.parent / line.split(None, 1)[1], seen)
+        elif line and not line.startswith(("#", "-")):
+            yield line

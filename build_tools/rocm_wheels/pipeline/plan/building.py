@@ -1,0 +1,122 @@
+"""What a project's build depends on, by name: what is not named here cannot cause a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.trees import tree_key
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.model.flash_attention import use_flash_attention
+from rocm_wheels.model.project import Project
+from rocm_wheels.model.versions import version_suffix, wheel_version
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.ready import Ready
+
+# What the user may have set that reaches a wheel, or the programs that make it, without a configure step
+_USERS = ("PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH", "PYTORCH_VERSION", "TORCH_PACKAGE_NAME")
+CODE_VERSION = "3"  # raise it when this step would make other bytes from the same inputs
+
+
+@dataclass(frozen=True)
+class PlannedBuild:
+    """A build before it runs: what is asked, its whole environment, and its inputs by name.
+
+    ``base`` is the environment that a user would repeat it in. ``attention`` says in words whether torch
+    gets flash attention and why; ``None`` for other projects.
+    """
+
+    request: BuildRequest
+    base: Mapping[str, str]
+    environment: Mapping[str, str]
+    inputs: Mapping[str, str]
+    attention: str | None = None
+
+
+def plan_build(
+    project: Project,
+    facts: Facts,
+    ready: Ready,
+    targets: tuple[str, ...],
+    *,
+    triton_requirement: str | None,
+    wheels: Mapping[str, str],
+    packages: Mapping[str, str],
+) -> PlannedBuild:
+    """Settle a project's build.
+
+    ``wheels``: digests of the wheels that it is built against; ``packages``: identities of build packages.
+    """
+    asked, tree = facts.request, facts.trees[project.name]
+    identity = tree.identity
+    suffix = version_suffix(ready.sdk.version, asked.version_suffix)
+    attention = None
+    if project.name == "pytorch":
+        attention = use_flash_attention(
+            asked.flash_attention,
+            platform=asked.platform,
+            with_triton=triton_requirement is not None,
+            targets=targets,
+            aotriton=tree.aotriton,
+        )
+    request = BuildRequest(
+        project=project,
+        source=tree.source,
+        platform=asked.platform,
+        sdk=ready.tree,
+        targets=targets,
+        version=_version(
+            project, tree.version, suffix, asked.release_type, identity.upstream or identity.commit
+        ),
+        suffix=suffix,
+        build_number=asked.build_number,
+        triton_requirement=triton_requirement,
+        triton_environment=facts.triton_environment,
+        flash_attention=attention.on if attention else None,
+        commit_epoch=identity.epoch,
+        cache=facts.cache,
+        set_env=asked.set_env.get(project.name, {}),
+    )
+    base = dict(facts.env)
+    prepend_path(base, "PATH", ready.environment.bin, asked.platform)  # its cmake, not the machine's
+    environment = build_environment(request, base)
+    inputs = {
+        **_configuration(request, environment, facts, ready),
+        **{f"build package {name}": value for name, value in packages.items()},
+        **wheels,
+        "commit": identity.commit,
+        "sources": identity.tree,
+    }
+    said = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
+    return PlannedBuild(request, facts.env, environment, dict(sorted(inputs.items())), said)
+
+
+def _version(
+    project: Project, base: str | None, suffix: str, release_type: str, commit: str | None
+) -> str | None:
+    if base is None:
+        return None
+    return wheel_version(
+        base, suffix, release_type=release_type, commit=commit, git_tag=project.version.git_tag
+    )
+
+
+def _configuration(
+    request: BuildRequest, environment: Mapping[str, str], facts: Facts, ready: Ready
+) -> Mapping[str, str]:
+    """Return the inputs that are not sources: variables, ROCm, and this step's own code."""
+    key = tree_key(request, environment, python=ready.environment.python, python_tag=ready.python_tag)
+    rules = request.project.version
+    told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    found = {
+        **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
+        **{name: environment[name] for name in told if name and name in environment},
+        **{name: facts.env[name] for name in _USERS if name in facts.env},
+        "ROCm packages": ready.content,
+        "step": CODE_VERSION,
+    }
+    if not request.project.has_device_code:
+        found.pop("PYTORCH_ROCM_ARCH", None)  # nothing of it reaches the wheel
+    return found

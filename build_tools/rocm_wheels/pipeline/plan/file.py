@@ -1,0 +1,151 @@
+"""The plan as a file: what a run was asked for, the trees it is of, and its steps.
+
+No secret is in it: of a package index that has a password, ``run-step`` is told the address again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from rocm_wheels import __version__
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.pipeline.locked import LockedBuild
+from rocm_wheels.pipeline.plan.step import Cell, Input, KnownAfter, Plan, Step
+from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.shell import HIDDEN, hide_credentials
+from rocm_wheels.sources.identity import TreeIdentity
+from rocm_wheels.workspace import write_json
+
+FORMAT = 1
+_REQUEST = TypeAdapter(WheelsRequest)
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """A plan with all that running its steps needs. ``lock``: path and SHA-256 of the lock it is of."""
+
+    request: WheelsRequest
+    plan: Plan
+    identities: Mapping[str, TreeIdentity]
+    lock: tuple[Path, str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        request: WheelsRequest,
+        plan: Plan,
+        identities: Mapping[str, TreeIdentity],
+        locked: LockedBuild | None,
+    ) -> PlanFile:
+        """Make it from what a run has."""
+        return cls(
+            request, plan, identities, None if locked is None else (locked.path.absolute(), locked.digest)
+        )
+
+
+def write_plan(path: Path, file: PlanFile) -> None:
+    """Write a plan, whole or not at all."""
+    write_json(path, plan_json(file))
+
+
+def plan_json(file: PlanFile) -> dict[str, Any]:
+    """Return a plan as plain JSON values."""
+    url = file.request.sdk.index_url
+    shown = replace(
+        file.request, sdk=replace(file.request.sdk, index_url=hide_credentials(url) if url else url)
+    )
+    return {
+        "format": FORMAT,
+        "rocm-wheels": __version__,
+        "request": _REQUEST.dump_python(shown, mode="json"),
+        "lock": None if file.lock is None else {"path": str(file.lock[0]), "sha256": file.lock[1]},
+        "targets": list(file.plan.targets),
+        "trees": {name: asdict(identity) for name, identity in file.identities.items()},
+        "steps": [step_json(step) for step in file.plan],
+    }
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """Return a step as plain JSON values; an input that is known later is an object that says after what."""
+    inputs = {
+        name: {"known after": value.step} if isinstance(value, KnownAfter) else value
+        for name, value in step.inputs.items()
+    }
+    return {
+        "id": step.id,
+        "kind": step.kind,
+        "python": step.cell.tag,
+        "target set": step.cell.target_set,
+        "project": step.project,
+        "after": list(step.after),
+        "behind": list(step.behind),
+        "verdict": step.verdict,
+        "why": step.why,
+        "fingerprint": step.fingerprint,
+        "inputs": inputs,
+        "command": step.command,
+        "environment": dict(step.environment),
+        "estimate": None if step.estimate is None else asdict(step.estimate),
+    }
+
+
+def read_plan(path: Path) -> PlanFile:
+    """Read a plan. DataError when it is none, or one of another version of this program."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as cause:
+        raise DataError(f"cannot read the plan {path}", tip="make one: rocm-wheels plan … -o FILE") from cause
+    except ValueError as cause:
+        raise DataError(f"{path} is no plan: it is not JSON") from cause
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
+    try:
+        steps = [_step(one) for one in raw["steps"]]
+        lock = raw["lock"]
+        return PlanFile(
+            _REQUEST.validate_python(raw["request"]),
+            Plan({step.id: step for step in steps}, tuple(raw["targets"])),
+            {name: TreeIdentity(**one) for name, one in raw["trees"].items()},
+            None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
+        )
+    except (KeyError, TypeError, ValidationError) as cause:
+        raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
+
+
+def with_index(file: PlanFile, url: str | None) -> PlanFile:
+    """Return the plan with the address of its index, where that is not in the file."""
+    known = file.request.sdk.index_url
+    if url is None and known is not None and HIDDEN in known:
+        raise UsageError(
+            f"the plan's index is {known}: its password is not in the plan",
+            tip="give --index-url, or set ROCM_WHEELS_INDEX_URL",
+        )
+    if url is None:
+        return file
+    return replace(file, request=replace(file.request, sdk=replace(file.request.sdk, index_url=url)))
+
+
+def _step(raw: Mapping[str, Any]) -> Step:
+    inputs: dict[str, Input] = {
+        name: KnownAfter(value["known after"]) if isinstance(value, dict) else str(value)
+        for name, value in raw["inputs"].items()
+    }
+    return Step(
+        id=raw["id"],
+        kind=raw["kind"],
+        cell=Cell(raw["python"], raw["target set"]),
+        project=raw["project"],
+        after=tuple(raw["after"]),
+        behind=tuple(raw["behind"]),
+        inputs=inputs,
+        command=raw["command"],
+        environment=raw["environment"],
+        verdict=raw["verdict"],
+        why=raw["why"],
+    )

@@ -1,0 +1,127 @@
+"""The steps of a run and what they wait for: decided by what was asked, whatever was done before.
+
+Two steps never work in one source tree, or change one environment, at the same time: they stand in one
+order, which all of them share, so that no circle can come of it. Within that, everything that need not
+wait for another step may run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.model.project import Project
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.plan.step import Cell, Step
+from rocm_wheels.pipeline.request import TargetSet
+
+PROBE = "probe-targets"
+CACHE = "check-cache"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The bare steps by id, in an order in which they could run; ``sets``: the target sets by name."""
+
+    steps: Mapping[str, Step]
+    sets: Mapping[str, TargetSet]
+
+    def folders(self, step: Step, output: Path) -> tuple[Path, ...]:
+        """Return the folders that a step's wheel goes to: one for each target set that it belongs to."""
+        names = [step.cell.target_set] if step.cell.target_set in self.sets else list(self.sets)
+        return tuple(output / name for name in names)
+
+
+def build_id(project: str, cell: Cell) -> str:
+    """Return the id of the step that builds a project's wheel."""
+    return f"build-{project}-{cell.suffix}"
+
+
+def make_graph(facts: Facts) -> Graph:
+    """Return the steps of a run. Raises UsageError for target sets that cannot be told apart."""
+    request = facts.request
+    sets = {one.name: one for one in request.target_sets}
+    tags = list(facts.pythons)
+    steps: dict[str, Step] = {}
+
+    def add(step: Step) -> None:
+        steps[step.id] = step
+
+    before: dict[str, tuple[str, ...]] = {}
+    for tag in tags:
+        rocm: tuple[str, ...] = ()
+        if request.install_rocm:
+            add(Step(f"install-rocm-{tag}", "install-rocm", Cell(tag)))
+            rocm = (f"install-rocm-{tag}",)
+        add(Step(f"install-tools-{tag}", "install-tools", Cell(tag), after=rocm))
+        before[tag] = (f"install-tools-{tag}",)
+    shared: tuple[str, ...] = ()
+    first = tuple(name for name in (f"install-rocm-{tags[0]}",) if name in steps)
+    if request.probe:
+        add(Step(PROBE, "probe-targets", Cell(tags[0]), after=first))
+        shared += (PROBE,)
+    if facts.cache is not None and "HIP_CLANG_LAUNCHER" in facts.cache.variables(request.platform):
+        add(Step(CACHE, "check-cache", Cell(tags[0]), after=first))
+        shared += (CACHE,)
+    builds = _Builds(facts.projects, sets)
+    for name in sets:
+        for tag in tags:
+            for project in facts.projects:
+                for step in builds.of(project, Cell(tag, name), (*before[tag], *shared)):
+                    add(step)
+    if request.packaging == "variant":
+        for step in [step for step in steps.values() if step.kind == "build"]:
+            name = f"variant-{step.project}-{step.cell.suffix}"
+            add(Step(name, "variant", step.cell, step.project, after=(step.id,)))
+    return Graph(steps, sets)
+
+
+class _Builds:
+    """Makes the build steps in their common order, and remembers who was last where."""
+
+    def __init__(self, projects: Iterable[Project], sets: Mapping[str, TargetSet]) -> None:
+        self._projects = {project.name: project for project in projects}
+        self._several = len(sets) > 1
+        self._in_tree: dict[str, str] = {}  # project → the step that was last in its tree
+        self._in_set: dict[Cell, list[str]] = {}  # the steps of a cell that use its environment
+        self._last_set: dict[str, Cell] = {}  # tag → the cell before
+        self._made: set[str] = set()
+
+    def of(self, project: Project, cell: Cell, first: tuple[str, ...]) -> list[Step]:
+        """Return the step of a project in a cell; none when another cell has it already."""
+        own = self._cell(project.name, cell)
+        name = build_id(project.name, own)
+        if name in self._made:
+            return []
+        needed = [
+            build_id(other, self._cell(other, cell))
+            for other in project.build.after
+            if other in self._projects
+        ]
+        behind = [self._in_tree[project.name]] if project.name in self._in_tree else []
+        if own.target_set:
+            behind += self._earlier(own)
+            self._in_set.setdefault(own, []).append(name)
+        self._in_tree[project.name] = name
+        self._made.add(name)
+        after = (*first, *needed)
+        return [
+            Step(
+                name,
+                "build",
+                own,
+                project.name,
+                after,
+                tuple(n for n in dict.fromkeys(behind) if n not in after),
+            )
+        ]
+
+    def _cell(self, name: str, cell: Cell) -> Cell:
+        """Return where a project is built: once for all targets when it has no device code."""
+        return cell if self._projects[name].has_device_code or not self._several else Cell(cell.tag)
+
+    def _earlier(self, cell: Cell) -> list[str]:
+        """Return the steps of the set before, which had another torch in the same environment."""
+        known = [other for other in self._in_set if other.tag == cell.tag and other != cell]
+        return self._in_set[known[-1]] if known else []

@@ -1,0 +1,79 @@
+"""A plan for people: a line a step, or all that is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.summary import human_size, human_time
+from rocm_wheels.shell import hide_value
+
+_VERDICTS = {"run": "runs", "skip": "done", "known later": "later"}
+
+
+def plan_text(plan: Plan, *, details: bool) -> str:
+    """Write a plan: each step with whether and why it runs, then what all of it is expected to take."""
+    steps = list(plan)
+    width = max((len(step.id) for step in steps), default=0)
+    lines: list[str] = []
+    for step in steps:
+        why = "" if step.verdict == "skip" else step.why
+        cost = f"  ({_cost(step)})" if step.estimate is not None and step.verdict != "skip" else ""
+        lines.append(f"{_VERDICTS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
+        if details:
+            lines += [f"         {line}" for line in _details(step)]
+    return "\n".join([*lines, "", *_totals(steps)])
+
+
+def _details(step: Step) -> Iterator[str]:
+    yield f"fingerprint  {step.fingerprint or step.waits_for}"
+    if step.after:
+        yield f"after        {', '.join(step.after)}"
+    if step.behind:
+        yield f"behind       {', '.join(step.behind)}"
+    if step.command:
+        yield f"command      {step.command}"
+    for name, value in step.environment.items():
+        yield f"environment  {name}" + (" is removed" if value is None else f"={value}")
+    for name, given in step.inputs.items():
+        yield f"input        {name}: {hide_value(name, str(given))}"
+    if step.estimate is not None:
+        yield f"expected     {_cost(step)}; {step.estimate.source}"
+    yield ""
+
+
+def _cost(step: Step) -> str:
+    known = step.estimate
+    assert known is not None
+    size, memory = human_size(known.disk), human_size(known.memory)
+    return f"about {human_time(known.seconds)}, {size} of disk, {memory} of memory"
+
+
+def _totals(steps: Iterable[Step]) -> Iterator[str]:
+    """Say how many steps run, and what is expected of them, one after another, with the sources of that."""
+    steps = list(steps)
+    runs = [step for step in steps if step.verdict != "skip"]
+    later = sum(step.verdict == "known later" for step in runs)
+    text = f"{len(steps)} steps: {len(runs) - later} run, {len(steps) - len(runs)} are done"
+    yield text + (f", {later} depend on what others make" if later else "")
+    known = [step.estimate for step in runs if step.estimate is not None]
+    if known:
+        memory = max(one.memory for one in known)
+        yield (
+            f"expected, one after another: {human_time(sum(one.seconds for one in known))}, "
+            f"{human_size(sum(one.disk for one in known))} of disk, {human_size(memory)} of memory at most"
+        )
+        for source in sorted({one.source for one in known}):
+            yield f"  from {source}"
+
+
+def why_text(step: Step, then: Mapping[str, str] | None, changes: Iterable[str]) -> str:
+    """Say of one step whether it runs, and all that changed since it was done last."""
+    lines = [f"{step.id}: {step.why if step.verdict != 'skip' else 'up to date'}"]
+    lines += [f"  {line}" for line in changes]
+    if then is None:
+        lines.append("  it has not been done in this work directory")
+    if (waits := step.waits_for) is not None:
+        names = [name for name, value in step.inputs.items() if value is waits or value == waits]
+        lines.append(f"  {', '.join(names)}: {waits}")
+    return "\n".join(lines)

@@ -1,0 +1,165 @@
+"""A run of ``build``: plan, record, every step that is not current, and a row for each wheel."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rocm_wheels import __version__, groups, log
+from rocm_wheels.errors import RocmWheelsError, explain
+from rocm_wheels.model.project import load_project
+from rocm_wheels.pipeline.collect import wheels_of
+from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
+from rocm_wheels.pipeline.execute.screen import Screen
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.plan.file import write_plan
+from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
+from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.pipeline.summary import Row
+from rocm_wheels.workspace import WAIT, Workspace, exclusive
+
+PLAN = "plan.json"
+_SAID = {"not begun": "not built", "timeout": "stopped"}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to: a row a wheel, and the error that it ended with, if any. ``record``: its folder."""
+
+    rows: tuple[Row, ...]
+    failure: RocmWheelsError | KeyboardInterrupt | None
+    seconds: float
+    record: Path | None = None
+
+
+def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, command: str) -> Summary:
+    """Build what is asked for and return a row a wheel, also when something failed.
+
+    ``command`` is the line that people gave. Errors before the first step begins are raised.
+    """
+    begin = time.monotonic()
+    asked = look_over(request, env)
+    with exclusive(asked.request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
+        _end_left_behind(Workspace(asked.request.work))
+        planned = make_planned(asked)
+        say_what_holds(planned)
+        if all(step.verdict == "skip" for step in planned.plan):
+            outcomes = {step.id: Outcome(step, "skipped") for step in planned.plan}
+            rows = _rows(planned, planned.facts, outcomes)
+            return Summary(rows, None, time.monotonic() - begin)
+        return _run(planned, env, how, command, begin)
+
+
+def _run(planned: Planned, env: Mapping[str, str], how: How, command: str, begin: float) -> Summary:
+    workspace = planned.facts.workspace
+    record = new_run(workspace.runs, datetime.now(timezone.utc))
+    plan = record.folder / PLAN
+    write_plan(plan, planned.file)
+    _record_begin(planned, record, plan, command)
+    executor = Executor(
+        planned.graph, planned.facts, plan, record, env, how, Screen(), settled=dict(planned.plan.steps)
+    )
+    failure: RocmWheelsError | KeyboardInterrupt | None = None
+    try:
+        executor.run()
+    except KeyboardInterrupt as interrupted:
+        failure = interrupted
+    finally:
+        executor.screen.close()
+    failures = [outcome.failure for outcome in executor.outcomes.values() if outcome.failure is not None]
+    if failure is None and failures:
+        failure = failures[0]
+        for another in failures[1:]:
+            log.error(explain(another))
+    seconds = time.monotonic() - begin
+    outcome = (
+        "done" if failure is None else "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
+    )
+    code = failure.exit_code if isinstance(failure, RocmWheelsError) else 130 if failure is not None else 0
+    record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
+    rows = _rows(planned, executor.facts, executor.outcomes)
+    return Summary(rows, failure, seconds, record.folder)
+
+
+def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str) -> None:
+    facts = planned.facts
+    record.write(
+        "run-begun",
+        run=record.folder.name,
+        version=__version__,
+        command=command,
+        pid=os.getpid(),
+        began=groups.began(os.getpid()),
+        host=platform.node(),
+        platform=facts.request.platform,
+        cores=facts.machine.cores,
+        memory=facts.machine.memory,
+        plan=plan,
+        steps=len(planned.plan.steps),
+        lock=None if facts.locked is None else facts.locked.path,
+        lock_digest=None if facts.locked is None else facts.locked.digest,
+        targets=list(planned.plan.targets),
+        pythons=list(facts.pythons),
+        output=facts.request.output,
+    )
+
+
+def _end_left_behind(workspace: Workspace) -> None:
+    """End what the steps of a killed run had started; a step that somebody does now is left alone."""
+    for ledger in sorted(workspace.steps.glob(".locks/*/.groups")):
+        try:
+            with exclusive(ledger.parent, what="build"):
+                continue
+        except RocmWheelsError:
+            continue  # `run-step` is at it; a step of this run that needs it will say so
+
+
+def _rows(planned: Planned, facts: Facts, outcomes: Mapping[str, Outcome]) -> tuple[Row, ...]:
+    builds = [step for step in planned.plan if step.kind == "build"]
+    rows = []
+    for step in builds:
+        row = _row(step, facts, outcomes[step.id])
+        variant = outcomes.get(f"variant-{step.project}-{step.cell.suffix}")
+        if variant is not None and variant.state in ("done", "skipped"):
+            label = facts.done[variant.step.id].stamp.facts["label"]
+            row = replace(row, note=", ".join(filter(None, (row.note, f"variant {label}"))))
+        rows.append(row)
+    return tuple(rows)
+
+
+def _row(step: Step, facts: Facts, outcome: Outcome) -> Row:
+    name, seconds = str(step.project), outcome.seconds or None
+    common = Row(name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds)
+    if outcome.state not in ("done", "skipped"):
+        said = _SAID.get(outcome.state, outcome.state)
+        note = (
+            "an earlier wheel is still in the output" if _earlier(step, facts) and said != "not built" else ""
+        )
+        return replace(common, outcome=said, note=note)
+    stamp = facts.done[step.id].stamp
+    output = stamp.outputs[0]
+    verified = bool(stamp.facts["verified"])
+    return replace(
+        common,
+        outcome="built" if outcome.state == "done" and not outcome.again else "up to date",
+        wheel=Path(output.path).name,
+        version=str(stamp.facts["version"]),
+        targets=tuple(map(str, stamp.facts["targets"])) if verified else None,
+        size=output.size,
+        sha256=output.sha256,
+        checked="verified" if verified else "NOT VERIFIED (--no-verify)",
+        lock=facts.locked.digest if facts.locked else "",
+    )
+
+
+def _earlier(step: Step, facts: Facts) -> bool:
+    """Tell whether the output has a wheel of the project: of an earlier build, if this one failed."""
+    folder = facts.request.output / step.cell.target_set
+    return bool(wheels_of(folder, load_project(str(step.project)).distribution, step.cell.tag))

@@ -1,0 +1,1 @@
+"""What each kind of step does when its turn comes."""

@@ -1,0 +1,304 @@
+"""A project's step: build, check and collect its wheel, or bring the one there is where it is wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.audit.findings import AuditReport
+from rocm_wheels.audit.imports import ImportPlace
+from rocm_wheels.audit.report import add_import, reject, report_lines, verify_wheel
+from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
+from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
+from rocm_wheels.errors import AuditError, DataError
+from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.pipeline.collect import collect, refuse_foreign
+from rocm_wheels.pipeline.installed import changing, forget_built, install_built
+from rocm_wheels.pipeline.plan.building import PlannedBuild
+from rocm_wheels.pipeline.plan.step import KnownAfter
+from rocm_wheels.pipeline.provenance import content, part_of, put_inside
+from rocm_wheels.pipeline.stamps import Output, Stamp, sha256_of, write_stamp
+from rocm_wheels.pipeline.steps.turn import Turn
+from rocm_wheels.process import Finished
+from rocm_wheels.shell import environment_changes
+from rocm_wheels.sources.hold import held
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A fresh wheel that counts: digests of the file and of its content, and what the checks found."""
+
+    sha256: str
+    content: str
+    report: AuditReport | None
+
+
+def build(turn: Turn) -> bool:
+    """Bring a project's wheel where it is wanted; tell whether it was there and only had to be brought.
+
+    Raises BuildError, AuditError and what their causes raise. The source tree is held meanwhile.
+    """
+    step = BuildStep(turn)
+    source = turn.facts.request.sources[step.project.name]
+    with held(source, what=turn.step.id, env=turn.facts.env):
+        return step.run()
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """The turn of a build: everything it needs, and what is made of it."""
+
+    turn: Turn
+
+    @cached_property
+    def project(self) -> Project:
+        """The project."""
+        return load_project(str(self.turn.step.project))
+
+    @cached_property
+    def planned(self) -> PlannedBuild:
+        """Request, environment and inputs."""
+        planned = self.turn.planner.planned_build(self.turn.step)
+        assert not isinstance(planned, KnownAfter), f"{self.turn.step.id} began before {planned}"
+        return planned
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where the wheel goes."""
+        return self.turn.planner.graph.folders(self.turn.step, self.turn.facts.request.output)
+
+    def run(self) -> bool:
+        """Do it; see ``build``."""
+        self._refuse_foreign()
+        done = self.turn.facts.done.get(self.turn.step.id)
+        if done is not None and self._only_elsewhere(done.stamp):
+            self._bring(done.stamp)
+            return True
+        if self.planned.attention is not None:
+            log.note(f"flash attention: {self.planned.attention}")
+        self._install_needed()
+        wheel = self._build()
+        checked = self._check(wheel)
+        targets = checked.report.targets if checked.report else ()
+        outputs = tuple(
+            Output.of(self._collect(wheel.path, folder), checked.sha256) for folder in self.folders
+        )
+        wheel.path.unlink()
+        libraries = checked.report.libraries if checked.report else {}
+        stamp = self.turn.succeed(
+            outputs,
+            version=wheel.version,
+            targets=list(targets),
+            verified=checked.report is not None,
+            content=checked.content,
+            lock=self._lock_digest,
+        )
+        self._told(stamp, libraries)
+        return False
+
+    def _told(self, stamp: Stamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
+        for output in stamp.outputs:
+            self.turn.event(
+                "output",
+                path=output.path,
+                size=output.size,
+                sha256=output.sha256,
+                project=self.project.name,
+                version=stamp.facts["version"],
+                targets=stamp.facts["targets"] if stamp.facts["verified"] else None,
+                libraries=libraries,
+                content=stamp.facts["content"],
+            )
+
+    # -- the wheel is there ---------------------------------------------------------------------------------
+
+    def _only_elsewhere(self, stamp: Stamp) -> bool:
+        """Tell whether the wheel that is there is the one wanted, and has only to be brought somewhere."""
+        request, done = self.turn.facts.request, self.turn.facts.done[self.turn.step.id]
+        current = dict(stamp.inputs) == self.turn.known_inputs and done.fault is None
+        return current and not request.clean and (bool(stamp.facts.get("verified")) or not request.verify)
+
+    def _bring(self, stamp: Stamp) -> None:
+        """Copy the wheel of an earlier run into the folders of this one, with the lock of this one."""
+        facts, source = dict(stamp.facts), Path(stamp.outputs[0].path)
+        digest, renewed = stamp.outputs[0].sha256, None
+        if self._lock is not None and facts["lock"] != self._lock_digest:
+            source, _ = put_inside(source, self.turn.facts.workspace.fresh / self.turn.step.id, self._lock)
+            digest, facts["lock"], renewed = sha256_of(source), self._lock_digest, source
+            log.note(f"the lock of this run is put into {source.name}")
+        outputs = []
+        for folder in self.folders:
+            target = folder / source.name
+            outputs.append(Output.of(target if target == source else self._collect(source, folder), digest))
+        stamp = Stamp(stamp.step, stamp.inputs, tuple(outputs), facts)
+        write_stamp(self.turn.facts.workspace.steps, stamp)
+        self._told(stamp, {})
+        if renewed is not None:
+            renewed.unlink()
+
+    # -- building -------------------------------------------------------------------------------------------
+
+    def _build(self) -> BuiltWheel:
+        turn, ready = self.turn, self.turn.ready
+        preloads = None
+        if self.project.checks.rocm_init:
+            preloads = ask_preloads(ready.environment.python, turn.facts.request.platform, turn.facts.env)
+            if text := preloads.warning():
+                log.warn(text)
+        environment = dict(self.planned.environment)
+        if turn.jobs is not None:
+            environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(turn.jobs)
+
+        def ran(argv: list[str], finished: Finished, cwd: Path) -> None:
+            turn.ran(argv, finished, cwd=cwd, changes=environment_changes(self.planned.base, environment))
+
+        began = time.monotonic()
+        try:
+            return self._front_end(environment, preloads, ran)
+        finally:
+            self._keep_ninja_log(began)
+
+    def _front_end(
+        self,
+        environment: Mapping[str, str],
+        preloads: Preloads | None,
+        ran: Callable[[list[str], Finished, Path], None],
+    ) -> BuiltWheel:
+        turn, ready = self.turn, self.turn.ready
+        return build_wheel(
+            self.planned.request,
+            base=turn.facts.env,
+            env=environment,
+            python=ready.environment.python,
+            python_tag=ready.python_tag,
+            out_dir=turn.facts.workspace.fresh / turn.step.id,
+            parking=turn.facts.workspace.trees,
+            log=turn.log,
+            preloads=preloads,
+            clean=turn.facts.request.clean,
+            on_line=turn.say,
+            ran=ran,
+        )
+
+    def _keep_ninja_log(self, began: float) -> None:
+        """Keep ninja's own record of the build in the folder of the run: the newest of the tree."""
+        request = self.planned.request
+        trees = [request.folder / name for name in self.project.build.trees]
+        logs = [log for tree in trees for log in (*tree.glob(".ninja_log"), *tree.glob("temp.*/.ninja_log"))]
+        if logs:
+            kept = self.turn.record.folder / f"{self.turn.step.id}.ninja_log"
+            shutil.copyfile(max(logs, key=lambda path: path.stat().st_mtime_ns), kept)
+            self.turn.event("ninja", log=kept, began=round(began, 3))
+
+    def _install_needed(self) -> None:
+        """Bring the wheels that this project is built against into the build environment."""
+        for name in self.project.build.after:
+            other = load_project(name)
+            if not self.turn.facts.builds(name) or not other.build.installed_for_others:
+                continue
+            needed = next(n for n in self.turn.step.after if self.turn.planner.graph.steps[n].project == name)
+            stamp = self.turn.facts.done[needed].stamp
+            self._install(other, Path(stamp.outputs[0].path), str(stamp.facts["content"]))
+
+    def _install(self, project: Project, wheel: Path, content: str) -> None:
+        with changing(self.turn.ready, self.turn.facts.workspace, what=self.turn.step.id):
+            install_built(
+                self.turn.ready, wheel, content, distribution=project.distribution, env=self.turn.facts.env
+            )
+
+    # -- checking -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _lock(self) -> bytes | None:
+        """The lock that this wheel is built from: what goes into it."""
+        locked = self.turn.facts.locked
+        return None if locked is None else part_of(locked.lock, self.project.name)
+
+    @property
+    def _lock_digest(self) -> str:
+        return "" if self._lock is None else hashlib.sha256(self._lock).hexdigest()
+
+    def _check(self, wheel: BuiltWheel) -> Checked:
+        """Check a fresh wheel; one that does not count is set aside with its log. Raises AuditError."""
+        inside, fault = "", None
+        try:
+            inside = content(wheel.path) if self._lock is None else self._put_lock(wheel.path)
+        except DataError as damage:
+            fault = damage  # the checks say more of it
+        report: AuditReport | None = None
+        if self.turn.facts.request.verify:
+            report = self._verify(wheel, inside)
+        if fault is not None:
+            raise fault
+        if report is None and self.project.build.installed_for_others:
+            self._install(self.project, wheel.path, inside)
+        return Checked(report.sha256 if report else sha256_of(wheel.path), inside, report)
+
+    def _put_lock(self, wheel: Path) -> str:
+        assert self._lock is not None
+        return put_inside(wheel, wheel.parent, self._lock)[1]
+
+    def _verify(self, wheel: BuiltWheel, inside: str) -> AuditReport:
+        """Check a wheel as a file; then, where it is right, import it where others will need it."""
+        facts, ready, others = self.turn.facts, self.turn.ready, self.project.build.installed_for_others
+        pins = self.planned.request.triton_requirement
+        expected = Expectation(
+            project=self.project,
+            platform=facts.request.platform,
+            version=wheel.version,
+            python_tag=ready.python_tag,
+            targets=self.planned.request.targets,
+            rocm_version=ready.sdk.version,
+            requirements=(pins,) if pins and self.project.checks.requires_rocm else (),
+        )
+        place = ImportPlace(ready.environment.python, env=facts.env, installed=others, log=self.turn.log)
+        report = verify_wheel(wheel.path, expected, place=None if others else place)
+        if report.passed and others:
+            self._install(self.project, wheel.path, inside)
+            report = add_import(report, expected, place)
+            if not report.passed:
+                with changing(ready, facts.workspace, what=self.turn.step.id):
+                    forget_built(ready, distribution=self.project.distribution, env=facts.env)
+        return self._judge(wheel, report)
+
+    def _judge(self, wheel: BuiltWheel, report: AuditReport) -> AuditReport:
+        """Write the report into the log; set a wheel that failed aside and raise AuditError."""
+        with self.turn.log.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", "# checks", *report_lines(report), ""]))
+        for finding in report.findings:
+            if finding.severity == "warning":
+                log.warn(f"{wheel.path.name}: {finding.line()}")
+        if not report.passed:
+            aside = reject(wheel.path, report, self.turn.log, self.turn.facts.workspace.rejected)
+            said = "\n".join(f"  {finding.line()}" for finding in report.errors)
+            tips = [finding.tip for finding in report.errors if finding.tip]
+            raise AuditError(
+                f"{wheel.path.name} is not what was asked for:\n{said}\n"
+                f"kept aside with its log: {aside.parent}",
+                tip=tips[0] if tips else "--no-verify takes it all the same, and says so in the summary",
+            )
+        return report
+
+    # -- the output -----------------------------------------------------------------------------------------
+
+    def _refuse_foreign(self) -> None:
+        for folder in self.folders:
+            refuse_foreign(
+                self.turn.facts.workspace, folder, self.project.distribution, self.turn.ready.python_tag
+            )
+
+    def _collect(self, wheel: Path, folder: Path) -> Path:
+        return collect(
+            self.turn.facts.workspace,
+            wheel,
+            folder,
+            distribution=self.project.distribution,
+            python_tag=self.turn.ready.python_tag,
+        )
