@@ -1,0 +1,109 @@
+"""``clean``: delete what builds left."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.build_request import default_root
+from rocm_wheels.cli.durations import Duration
+from rocm_wheels.cli.sizes import Size
+from rocm_wheels.cli.work import work_options, workspace_of
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import project_names
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.cleaning import Kind, Piece
+
+_WHAT = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-aside")
+
+
+@click.command("clean")
+@work_options
+@click.option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
+@click.option(
+    "--max-size",
+    type=Size(),
+    metavar="SIZE",
+    help="What was used longest ago, until all has at most this size: 50G.",
+)
+@click.option("--step", "steps", multiple=True, metavar="ID", help="What a step left: build-pytorch-cp311.")
+@click.option("--what", multiple=True, type=click.Choice(_WHAT), help="Only this kind; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
+def command(**options: Any) -> None:
+    """Delete what builds left in a work directory, and build trees that wait in its checkouts.
+
+    \b
+    trees         build trees that wait for their turn
+    environments  build environments, with ROCm in them
+    runs          records and logs of runs that have ended
+    rejected      wheels that failed their checks
+    fresh         wheels left behind before they were checked
+    steps         what each step last did: without it, it is done again
+    set-aside     somebody else's build trees that --clean set aside
+
+    The last two go only when they are named, by --what or (steps) by --step. Wheels in an output folder,
+    checkouts, and the build tree that is in place in one, are not touched. With --work-dir alone, trees that
+    wait in checkouts stay.
+    """
+    from rocm_wheels.pipeline.cleaning import Choice, choose, find_pieces, in_the_way, remove
+
+    choice = Choice(options["older_than"], options["max_size"], options["steps"])
+    if not (options["dry_run"] or options["what"] or choice != Choice()):
+        raise UsageError(
+            "it is not said what shall go: --older-than, --max-size, --step or --what",
+            tip="--dry-run alone lists everything that there is",
+        )
+    env, workspace = environment(), workspace_of(options)
+    sources, kinds = _sources(options), _kinds(options)
+    if options["dry_run"]:
+        found = find_pieces(workspace, kinds, sources=sources, env=env)
+        _show(choose(found, choice, now=time.time()), done=False, as_json=options["as_json"])
+        return
+    going: list[Piece] = []
+    with in_the_way(workspace, [source for source in sources.values() if source.is_dir()], env):
+        found = find_pieces(workspace, kinds, sources=sources, env=env)
+        for piece in choose(found, choice, now=time.time()):
+            remove(piece)
+            going.append(piece)
+    _show(going, done=True, as_json=options["as_json"])
+
+
+def _kinds(options: Mapping[str, Any]) -> tuple[Kind, ...]:
+    from rocm_wheels.pipeline.cleaning import DEFAULT_KINDS
+
+    if options["what"]:
+        return (*options["what"], "remains")
+    return (*DEFAULT_KINDS, "steps") if options["steps"] else DEFAULT_KINDS
+
+
+def _sources(options: Mapping[str, Any]) -> dict[str, Path]:
+    """Return the checkouts whose waiting trees are meant: none with a --work-dir alone."""
+    if options["work_dir"] is not None and options["root_checkout_dir"] is None:
+        return {}
+    root = (options["root_checkout_dir"] or default_root()).absolute()
+    return {name: root / name for name in project_names()}
+
+
+def _show(pieces: list[Piece], *, done: bool, as_json: bool) -> None:
+    from rocm_wheels.pipeline.summary import human_size, human_time
+
+    total = sum(piece.size for piece in pieces)
+    if as_json:
+        value = {"deleted": done, "size": total, "pieces": [piece.as_json() for piece in pieces]}
+        click.echo(json.dumps(value, indent=1))
+    else:
+        for piece in pieces:
+            age = max(time.time() - piece.used, 0)
+            shown = f"{age / 86400:.0f} days" if age > 2 * 86400 else human_time(age)
+            click.echo(f"{piece.kind:12}  {human_size(piece.size):>9}  {shown:>11}  {piece.path}")
+    how = "deleted" if done else "would be deleted"
+    log.note(f"{len(pieces)} {how}, {human_size(total)}" if pieces else "there is nothing to delete")

@@ -1,0 +1,300 @@
+"""``clean`` on work directories as builds leave them, with runs at work, links and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_wheels.compile.trees import KEY_FILE
+from rocm_wheels.pipeline.record.writing import RunRecord, new_run
+
+CLEAN = [sys.executable, "-m", "rocm_wheels", "clean"]
+DAY = 86400
+
+
+def clean(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*CLEAN, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def cleaned(work: Path, *words: str) -> list[str]:
+    """Clean, as JSON; return what went, as paths below the work directory. A dry run says just the same."""
+    told = json.loads(clean("--work-dir", work, *words, "--dry-run", "--json").stdout)
+    done = json.loads(clean("--work-dir", work, *words, "--json").stdout)
+    assert (told["deleted"], done["deleted"]) == (False, True)
+    assert [one["path"] for one in told["pieces"]] == [one["path"] for one in done["pieces"]]
+    assert done["size"] == sum(one["size"] for one in done["pieces"])
+    return [str(Path(one["path"]).relative_to(work)) for one in done["pieces"]]
+
+
+def filled(folder: Path, *, days: float = 0, size: int = 4096) -> Path:
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "file").write_bytes(b"x" * size)
+    return aged(folder, days)
+
+
+def aged(path: Path, days: float) -> Path:
+    when = time.time() - days * DAY
+    os.utime(path, (when, when))
+    return path
+
+
+def tree(folder: Path, tag: str, *, days: float = 0) -> Path:
+    filled(folder)
+    key = folder / "trees" / "build" / KEY_FILE
+    key.parent.mkdir(parents=True)
+    key.write_text(json.dumps({"parts": {"python tag": tag}, "before": [], "key": "x"}))
+    aged(key, days)
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A work directory with something of everything, each of its own age."""
+    work = tmp_path / "work"
+    filled(work / "environments" / "py3.11-rocm-gt1.0", days=40)
+    filled(work / "environments" / "py3.12-rocm-gt1.0", days=50)
+    tree(work / "trees" / "pytorch" / "aaaaaaaaaaaa", "cp311", days=9)
+    tree(work / "trees" / "pytorch" / "bbbbbbbbbbbb", "cp312", days=3)
+    filled(work / "trees" / "pytorch" / "unnamed-1", days=99)
+    (work / "trees" / "pytorch" / "running.json").write_text("{}")
+    filled(work / "rejected" / "torch-2.9-cp311", days=20)
+    filled(work / "fresh" / "build-pytorch-cp311", days=1)
+    (work / "steps").mkdir()
+    for step in ("build-pytorch-cp311", "build-pytorch-cp312", "install-rocm-cp311"):
+        aged(work / "steps" / f"{step}.json", 0) if (work / "steps" / f"{step}.json").write_text(
+            "{}"
+        ) else None
+    (work / "collected.json").write_text("[]")
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    record(work, begin, "done", days=30)
+    run = record(work, begin, None, days=2)  # killed: no end, and its process is gone
+    (run.folder / "plan.json").write_text(str(work / "environments" / "py3.11-rocm-gt1.0"))
+    return work
+
+
+def record(work: Path, begin: datetime, outcome: str | None, *, days: float, **begun: Any) -> RunRecord:
+    run = new_run(work / "runs", begin)
+    run.write("run-begun", pid=2**22 + 1, began="gone", **begun)
+    if outcome:
+        run.write("run-ended", outcome=outcome)
+    aged(run.path, days)
+    return run
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> None:
+    before = listing(work)
+    said = clean("--work-dir", work, "--dry-run")
+    assert listing(work) == before
+    kinds = [line.split()[0] for line in said.stdout.splitlines()]
+    assert sorted(kinds) == [
+        "environments",
+        "environments",
+        "fresh",
+        "rejected",
+        "runs",
+        "runs",
+        "trees",
+        "trees",
+    ]
+    assert "8 would be deleted, " in said.stderr
+    assert "50 days" in said.stdout
+
+
+def test_nothing_is_deleted_unless_it_is_said_what(work: Path) -> None:
+    before = listing(work)
+    assert "not said what shall go" in clean("--work-dir", work, code=2).stderr
+    assert listing(work) == before
+
+
+def test_by_age(work: Path) -> None:
+    # an environment is as old as the last run that used it
+    assert cleaned(work, "--older-than", "7d") == [
+        "environments/py3.12-rocm-gt1.0",
+        "runs/20260101-000000",
+        "rejected/torch-2.9-cp311",
+        "trees/pytorch/aaaaaaaaaaaa",
+    ]
+    assert cleaned(work, "--older-than", "7d") == []
+    assert (work / "trees" / "pytorch" / "unnamed-1" / "inner" / "file").exists()
+    assert sorted(path.name for path in (work / "steps").glob("*.json")) != []
+
+
+def test_by_size_what_was_used_longest_ago_goes(work: Path) -> None:
+    filled(work / "rejected" / "large", days=60, size=5 << 20)
+    filled(work / "rejected" / "larger", days=0, size=6 << 20)
+    assert cleaned(work, "--max-size", "7M") == ["rejected/large"]
+    assert cleaned(work, "--max-size", "7M") == []
+
+
+def test_by_kind(work: Path) -> None:
+    assert cleaned(work, "--what", "rejected", "--what", "fresh") == [
+        "rejected/torch-2.9-cp311",
+        "fresh/build-pytorch-cp311",
+    ]
+    assert cleaned(work, "--what", "set-aside") == ["trees/pytorch/unnamed-1"]
+    assert cleaned(work, "--what", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
+
+
+def test_by_step_takes_all_that_a_step_left(work: Path) -> None:
+    assert cleaned(work, "--step", "build-pytorch-cp311") == [
+        "trees/pytorch/aaaaaaaaaaaa",
+        "fresh/build-pytorch-cp311",
+        "steps/build-pytorch-cp311.json",
+    ]
+    assert cleaned(work, "--step", "install-rocm-cp311") == [
+        "steps/install-rocm-cp311.json",
+        "environments/py3.11-rocm-gt1.0",
+    ]
+    assert (
+        "did you mean build-pytorch-cp312"
+        in clean("--work-dir", work, "--step", "build-pytorch-cp31", code=2).stderr
+    )
+
+
+def test_links_are_not_followed(work: Path, tmp_path: Path) -> None:
+    outside = filled(tmp_path / "outside", days=90)
+    (work / "rejected" / "link").symlink_to(outside)
+    (work / "trees" / "pytorch" / "aaaaaaaaaaaa" / "link").symlink_to(outside)
+    (work / "fresh").rename(tmp_path / "elsewhere")
+    (work / "fresh").symlink_to(tmp_path / "elsewhere")
+    said = clean("--work-dir", work, "--what", "rejected", "--what", "trees", "--what", "fresh")
+    assert "what is behind it is left alone" in said.stderr
+    assert listing(work / "rejected") == []
+    assert (outside / "inner" / "file").exists()
+    assert (tmp_path / "elsewhere" / "build-pytorch-cp311" / "inner" / "file").exists()
+
+
+def test_closed_folders_are_opened(work: Path) -> None:
+    closed = work / "rejected" / "torch-2.9-cp311" / "inner"
+    closed.chmod(0o500)
+    closed.parent.chmod(0o500)
+    assert cleaned(work, "--what", "rejected") == ["rejected/torch-2.9-cp311"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from rocm_wheels.workspace import exclusive
+with exclusive(Path(sys.argv[1]), what=sys.argv[2]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held_by(folder: Path, what: str) -> Iterator[int]:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, folder, what], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield holder.pid
+    finally:
+        holder.kill()
+        holder.wait()
+        if holder.stdout:
+            holder.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        (".", "build"),
+        ("steps/.locks/build-pytorch-cp311", "step build-pytorch-cp311"),
+        ("environments/.locks/py3.11-rocm-gt1.0", "the build environment py3.11-rocm-gt1.0"),
+    ],
+)
+def test_what_is_at_work_is_named_and_left_alone(work: Path, place: str, what: str) -> None:
+    with held_by(work / place, what) as pid:
+        before = listing(work)
+        said = clean("--work-dir", work, "--what", "trees", code=2).stderr
+        assert f"is in use by process {pid} ({what})" in said
+        assert "--dry-run" in said
+        assert [name for name in listing(work) if not name.endswith((".lock", ".owner"))] == [
+            name for name in before if not name.endswith((".lock", ".owner"))
+        ]
+        clean("--work-dir", work, "--what", "trees", "--dry-run")
+    assert len(cleaned(work, "--what", "trees")) == 2
+
+
+def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
+    record(work, datetime(2026, 2, 1, tzinfo=timezone.utc), None, days=9, host="another-machine")
+    assert cleaned(work, "--what", "runs") == ["runs/20260101-000000", "runs/20260101-000000-2"]
+    assert [path.name for path in (work / "runs").iterdir()] == ["20260201-000000"]
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(work: Path) -> None:
+    """Kill a real cleaning after each of its deletions of a file or folder, and look what is left."""
+    script = """
+import os, signal, sys
+from rocm_wheels.cli.main import main
+left = int(sys.argv.pop(1))
+def counted(real):
+    def call(*args, **given):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **given)
+    return call
+# shutil.rmtree asks these to be what os has: they are changed before it is first used
+for name in ("rename", "unlink", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+import shutil
+shutil._use_fd_functions = False
+main()
+"""
+    victims = ["trees/pytorch/aaaaaaaaaaaa", "environments/py3.12-rocm-gt1.0", "rejected/torch-2.9-cp311"]
+    whole = {victim: listing(work / victim) for victim in victims}
+    words = ["clean", "--work-dir", str(work), "--older-than", "7d"]
+    killed = 0
+    for after in range(60):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(after), *words], capture_output=True, check=False
+        )
+        for victim in victims:
+            assert not (work / victim).exists() or listing(work / victim) == whole[victim]
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        killed += 1
+    assert killed > 5
+    assert cleaned(work, "--what", "rejected") == []
+    assert [name for name in listing(work) if ".going" in name] == []
+    assert (work / "trees" / "pytorch" / "bbbbbbbbbbbb" / "inner" / "file").exists()
+
+
+def test_trees_that_wait_in_checkouts(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    source = root / "pytorch"
+    source.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", source], check=True)
+    waiting = source / ".git" / "rocm-wheels" / "trees" / "pytorch"
+    tree(waiting / "aaaaaaaaaaaa", "cp311", days=9)
+    tree(waiting / "bbbbbbbbbbbb", "cp311", days=2)
+    (root / ".rocm-wheels").mkdir()
+    clean("--work-dir", root / ".rocm-wheels", "--older-than", "7d")
+    assert len(list(waiting.iterdir())) == 2  # a work directory alone says nothing about checkouts
+    said = clean("--root-checkout-dir", root, "--older-than", "7d", "--json")
+    assert [one["path"] for one in json.loads(said.stdout)["pieces"]] == [str(waiting / "aaaaaaaaaaaa")]
+    assert [path.name for path in waiting.iterdir()] == ["bbbbbbbbbbbb"]
+    with held_by(source / ".git" / "rocm-wheels", "build-pytorch-cp311") as pid:
+        said = clean("--root-checkout-dir", root, "--what", "trees", code=2)
+        assert f"is in use by process {pid} (build-pytorch-cp311)" in said.stderr
