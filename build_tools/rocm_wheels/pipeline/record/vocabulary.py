@@ -68,7 +68,14 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "seconds": _SECONDS,
         "returncode": int,
     },
-    "cache": {"step": str, "kind": str, "host": _FIGURES, "device": _FIGURES, "rate": float},
+    "cache": {
+        "step": str,
+        "kind": str,
+        "host": _FIGURES,
+        "device": _FIGURES,
+        "unsorted": _FIGURES,  # of which the cache does not say whether they were device code
+        "rate": float,
+    },
     "cache-test": {
         "step": str,
         "kind": str,

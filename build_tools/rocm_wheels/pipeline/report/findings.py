@@ -7,6 +7,8 @@ from rocm_wheels.pipeline.record.vocabulary import Event
 from rocm_wheels.pipeline.report.markup import Markup, join, tag
 from rocm_wheels.pipeline.report.tables import table
 
+_COUNTED = ("hits", "misses")
+
 
 def dropped_targets(run: Run) -> list[str]:
     """Return the targets that were left out because they do not compile."""
@@ -54,13 +56,17 @@ def probe_part(run: Run) -> Markup | None:
 def cache_part(run: Run) -> Markup | None:
     """Show the hits of the compiler cache, host and device apart, and whether it passed its test."""
     parts: list[Markup] = []
-    rows = []
-    for step in run.steps.values():
-        for event in step.of("cache"):
-            rows.append([step.id, event.get("kind") or "", *_hits(event, "host"), *_hits(event, "device")])
-    if rows:
-        head = ["step", "cache", "host code: hits", "rate", "device code: hits", "rate"]
-        parts.append(table(head, rows, numbers={2, 3, 4, 5}))
+    events = [(step, event) for step in run.steps.values() for event in step.of("cache")]
+    if events:
+        sides = {"host": "host code", "device": "device code"}
+        if any(sum((event.get("unsorted") or {}).get(one) or 0 for one in _COUNTED) for _, event in events):
+            sides["unsorted"] = "not told apart"
+        head = ["step", "cache", *[title for words in sides.values() for title in (f"{words}: hits", "rate")]]
+        rows = [
+            [step.id, event.get("kind") or "", *[cell for side in sides for cell in _hits(event, side)]]
+            for step, event in events
+        ]
+        parts.append(table(head, rows, numbers=range(2, len(head))))
     for event in _all(run, "cache-test"):
         trusted = event.get("trusted")
         said = "can be trusted" if trusted else "cannot be trusted"
@@ -70,7 +76,11 @@ def cache_part(run: Run) -> Markup | None:
                 check.get("what") or "",
                 check.get("expected"),
                 check.get("seen"),
-                "not tried" if check.get("passed") is None else "passed" if check["passed"] else "FAILED",
+                "does not apply"
+                if check.get("passed") is None
+                else "passed"
+                if check["passed"]
+                else "FAILED",
             ]
             for check in event.get("checks") or []
         ]

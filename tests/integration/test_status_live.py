@@ -1,0 +1,84 @@
+"""``status --watch`` beside a run that goes on, ends, or is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+import rocm_wheels
+from rocm_wheels.pipeline.record.writing import new_run
+
+RUN = """
+import os, platform, sys, time
+from pathlib import Path
+from rocm_wheels import groups
+from rocm_wheels.pipeline.record.writing import RunRecord
+record = RunRecord(Path(sys.argv[1]))
+log = record.folder / "build-pytorch.log"
+mark = {"pid": os.getpid(), "began": groups.began(os.getpid())}
+record.write("run-begun", host=platform.node(), steps=1, **mark)
+guess = {"seconds": 100, "source": "a guess"}
+record.write("step-begun", step="build-pytorch", log=log, estimate=guess, **mark)
+held = bytearray(50 << 20)
+log.write_text("[1/2] Compiling\\n")
+sys.stdin.readline()
+record.write("step-ended", step="build-pytorch", outcome="done", seconds=1)
+record.write("run-ended", outcome="done", seconds=1, exit_code=0)
+"""
+ENV = {**os.environ, "PYTHONPATH": str(Path(rocm_wheels.__file__).parent.parent), "PYTHONUNBUFFERED": "1"}
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="a live process is known on Linux"
+)
+
+
+def started(work: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
+    """Start a run, and a watcher beside it; return them and the watcher's first look."""
+    record = new_run(work / "runs", datetime.now(timezone.utc))
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(record.folder)], env=ENV, stdin=subprocess.PIPE, text=True
+    )
+    log, deadline = record.folder / "build-pytorch.log", time.monotonic() + 30
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    words = ["status", "--watch", "--work-dir", str(work)]
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "rocm_wheels", *words], env=ENV, stdout=subprocess.PIPE, text=True
+    )
+    assert watcher.stdout is not None
+    return run, watcher, "".join(watcher.stdout.readline() for _ in range(5))
+
+
+def test_a_run_is_watched_to_its_end(tmp_path: Path) -> None:
+    run, watcher, first = started(tmp_path)
+    assert ": running, " in first
+    assert " left (a guess)" in first
+    assert " MiB\n" in first
+    assert "  [1/2] Compiling\n" in first
+    run.communicate("go\n", timeout=30)
+    rest, _ = watcher.communicate(timeout=30)
+    assert watcher.returncode == 0
+    assert f"run {next((tmp_path / 'runs').iterdir()).name}: done, 1.0 s\n1 done\n" in rest
+
+
+def test_a_run_that_is_killed_while_it_is_watched(tmp_path: Path) -> None:
+    run, watcher, _ = started(tmp_path)
+    run.kill()
+    run.wait()
+    rest, _ = watcher.communicate(timeout=30)
+    assert ": killed, " in rest
+    assert "build-pytorch: killed: no end is recorded" in rest
+
+
+def test_watching_is_ended_by_an_interruption(tmp_path: Path) -> None:
+    run, watcher, _ = started(tmp_path)
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    run.communicate("go\n", timeout=30)

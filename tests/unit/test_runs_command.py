@@ -1,0 +1,162 @@
+"""``runs``, ``status`` and ``report`` as somebody at a terminal meets them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from run_records import NOON, WrittenRun, night
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    night(folder / "runs")
+    later = WrittenRun(folder / "runs", NOON + timedelta(hours=5))
+    later.begin(steps=3, command="rocm-wheels build --output-dir dist")
+    later.skip("install-rocm-cp312")
+    later.begin_step("build-pytorch-cp312", estimate={"seconds": 1e9, "source": "stated defaults"})
+    (later.folder / "build-pytorch-cp312.log").write_text("[12/345] Building HIP object a.hip.o\n")
+    return folder
+
+
+def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = run_command(cli, argv)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_runs_are_listed_newest_first(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(["runs", "--work-dir", str(work)], capsys)
+    head, first, second = out.splitlines()
+    assert code == 0
+    assert head.split() == ["run", "state", "began", "time", "steps", "command"]
+    assert first.startswith("20261121-170000  running  2026-11-21 12:00:00")
+    assert first.endswith("rocm-wheels build --output-dir dist")
+    assert (
+        "20261121-120000  failed   2026-11-21 12:00:00  3 h 28 min  6 done, 1 failed, 1 interrupted" in second
+    )
+
+
+def test_runs_as_json_and_a_limit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(["runs", "--work-dir", str(work), "--json"], capsys)[1])
+    assert [(run["run"], run["state"]) for run in found] == [
+        ("20261121-170000", "running"),
+        ("20261121-120000", "failed"),
+    ]
+    assert found[1]["steps"]["build-vision-cp312"]["state"] == "failed"
+    _, out, err = told(["runs", "--work-dir", str(work), "--limit", "1"], capsys)
+    assert (len(out.splitlines()), err) == (2, "and 1 older; --all lists them\n")
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--work-dir", str(work)]
+    argv = (
+        ["runs", *given, "show", "20261121-120000"]
+        if place == "before"
+        else ["runs", "show", "20261121-120000", *given]
+    )
+    code, out, _ = told(argv, capsys)
+    assert code == 0
+    for said in (
+        "state     failed after 3 h 28 min",
+        "build-triton-cp312   done         22 min 00 s  3.0 GiB      not built yet",
+        "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl       2.2 GiB    7777",
+        "build-vision-cp312: failed: vision could not be built (exit code 1):\n  | csrc/nms_kernel.hip:41:7",
+        "tip: see the whole log; run again afterwards\nlog: ",
+    ):
+        assert said in out
+
+
+def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(
+        told(["runs", "show", "20261121-120000", "--work-dir", str(work), "--json"], capsys)[1]
+    )
+    assert found["events"][0]["event"] == "run-begun"
+    assert found["outputs"]["build-audio-cp312"][0]["size"] == 3 << 20
+
+
+def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(["status", "--work-dir", str(work)], capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("run 20261121-170000: running, ")
+    assert lines[1] == "1 running, 1 skipped, 1 to come"
+    assert lines[3].startswith("build-pytorch-cp312  ")
+    assert " left (stated defaults)" in lines[3]
+    assert lines[4] == "  [12/345] Building HIP object a.hip.o"
+
+
+def test_status_as_json_and_of_a_run_that_is_over(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(["status", "--work-dir", str(work), "--json"], capsys)[1])
+    assert (found["running"][0]["step"], found["to_come"]) == ("build-pytorch-cp312", 1)
+    _, out, _ = told(["status", "20261121-120000", "--work-dir", str(work), "--watch"], capsys)
+    assert out.startswith("run 20261121-120000: failed, 3 h 28 min\n")
+    assert "use of undeclared identifier" in out
+
+
+def test_a_report_is_written_whole_or_to_stdout(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = told(["report", "20261121-120000", "--work-dir", str(work)], capsys)
+    assert (code, out, err) == (0, "", "report.html: run 20261121-120000, failed\n")
+    assert (
+        told(["report", "20261121-120000", "--work-dir", str(work), "-o", "-"], capsys)[1]
+        == Path("report.html").read_text()
+    )
+    assert told(["report", "--work-dir", str(work), "-o", "deep/er/page.html"], capsys)[0] == 0
+    assert "Still running" in Path("deep/er/page.html").read_text()
+
+
+def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(["runs", "--work-dir", str(tmp_path)], capsys) == (
+        0,
+        "",
+        f"there are no runs in {tmp_path}/runs\n",
+    )
+    assert told(["runs", "--work-dir", str(tmp_path), "--json"], capsys) == (0, "[]\n", "")
+
+
+WRONG = [
+    (
+        ["runs", "show", "20261121-12000"],
+        "there is no run 20261121-12000 in {work}/runs; the nearest are 20261121-120000",
+    ),
+    (["report", "nonsense"], "there is no run nonsense in {work}/runs; the nearest are 20261121-"),
+    (["status", "../runs/20261121-120000"], "there is no run ../runs/20261121-120000 in"),
+    (["status", "--watch", "--json"], "--watch and --json exclude each other"),
+    (["runs", "--limit", "0"], "0 is not in the range"),
+    (["report", "-o", "{work}"], "is a directory"),
+    (["report", "-o", "{work}/runs/20261121-120000/events.jsonl/page.html"], "events.jsonl is not a folder"),
+    (["runs", "sohw"], "No such command 'sohw'"),
+    (["status", "--work-dir", ""], "the path is empty"),
+    (["status", "--work-dir", "{work}/missing"], "there is no work directory {work}/missing"),
+    (["status", "--root-checkout-dir", "{work}"], "there is no work directory {work}/.rocm-wheels"),
+    (["report", "--work-dir", "{work}/runs"], "there are no runs in {work}/runs/runs"),
+    (["runs", "show", "x", "--work-dir", "{work}/runs"], "there is no run x: {work}/runs/runs has none"),
+]
+
+
+@pytest.mark.parametrize(("argv", "said"), WRONG)
+def test_what_is_wrong_is_said(
+    argv: list[str],
+    said: str,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(work)
+    given = [word.format(work=work) for word in argv]
+    if not any("dir" in word for word in argv):
+        given += ["--work-dir", str(work)]
+    code, out, err = told(given, capsys)
+    assert (code, out) == (2, "")
+    assert said.format(work=work) in err
+    assert "Traceback" not in err
