@@ -18,10 +18,9 @@ import pytest
 from rocm_wheels.machine import look_at_machine
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.preflight.look import look
+from rocm_wheels.pipeline.preflight.look import headers_of, look
 from rocm_wheels.pipeline.preflight.subject import Cost, Subject
 from rocm_wheels.pipeline.preflight.table import run_preflight
-from rocm_wheels.sdk.interpreter import ask_interpreter
 
 ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
 MIB = 1 << 20
@@ -75,7 +74,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    python = ask_interpreter(Path(sys.executable), ENV)
+    python = headers_of(Path(sys.executable), ENV)
     (tmp_path / "work").mkdir()
     looked(tmp_path)
     begin = time.perf_counter()
@@ -166,13 +165,21 @@ def test_a_compiler_of_several_words(tmp_path: Path) -> None:
 
 
 def test_somebody_elses_wheel(tmp_path: Path) -> None:
-    python = ask_interpreter(Path(sys.executable), ENV)
-    (tmp_path / "dist").mkdir()
-    (tmp_path / "dist" / f"apex-0.1-{python.tag}-{python.tag}-linux_x86_64.whl").touch()
-    (tmp_path / "dist" / "apex-0.1-cp39-cp39-linux_x86_64.whl").touch()
-    subject = looked(tmp_path, pythons=[python])
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "apex-0.1-cp311-cp311-linux_x86_64.whl").touch()
+    (dist / "apex-0.1-cp39-cp39-linux_x86_64.whl").touch()
+    wheels = [(load_project("apex"), tag, dist) for tag in ("cp311", "cp312")]
+    subject = looked(tmp_path, wheels=wheels)
     assert len(subject.foreign) == 1
     assert ("foreign-wheels", "error") in said(subject)
+
+
+def test_a_python_that_is_none(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "python3", "exit 3")
+    [finding] = run_preflight(looked(tmp_path, pythons=[headers_of(tmp_path / "bin" / "python3", ENV)]))
+    assert (finding.check, finding.severity) == ("python-headers", "warning")
+    assert "python3" in finding.text
 
 
 def test_sources_of_tomorrow(tmp_path: Path) -> None:

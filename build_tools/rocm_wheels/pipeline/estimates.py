@@ -131,8 +131,8 @@ def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
                 run = event
             case "step-begun":
                 begun[step] = event
-            case "output":
-                targets[step] = max(targets.get(step, 0), len(event.get("targets") or ()))
+            case "output" if event.get("targets") is not None:  # none at all, where there is no device code
+                targets[step] = max(targets.get(step, 1), len(event["targets"]))
             case "step-ended" if event.get("outcome") == "done" and event.get("seconds"):
                 if name := _name(step):
                     yield (

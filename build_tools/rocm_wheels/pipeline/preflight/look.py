@@ -20,7 +20,7 @@ from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.collect import refuse_foreign
 from rocm_wheels.pipeline.preflight.subject import Cost, Folder, Headers, Program, Role, Subject
 from rocm_wheels.process import capture
-from rocm_wheels.sdk.interpreter import Interpreter
+from rocm_wheels.sdk.interpreter import ask_interpreter
 from rocm_wheels.workspace import Workspace
 
 _SECONDS = 30.0
@@ -42,7 +42,8 @@ def look(
     output: Path,
     sources: Mapping[str, Path],
     projects: Sequence[Project],
-    pythons: Sequence[Interpreter] = (),
+    pythons: Sequence[Headers] = (),
+    wheels: Iterable[tuple[Project, str, Path]] = (),
     costs: Sequence[Cost] = (),
     targets: Sequence[str] = (),
     sdk: SdkTree | None = None,
@@ -55,9 +56,10 @@ def look(
 ) -> Subject:
     """Look at everything that the checks want to know of a run of ``projects``.
 
-    ``costs`` are the steps that will run. ``env`` is that of the builds: a build environment's programs come
-    first on its PATH, once it is there. ``epochs`` are the dates of the sources' commits. An existing work
-    directory is written to for a moment; nothing else is.
+    ``wheels`` that will be made: project, tag, folder. ``costs`` are those of the steps that will run.
+    ``env`` is that of the builds: a build environment's programs come first on its PATH, once it is there.
+    ``epochs`` are the dates of the sources' commits. An existing work directory is written to for a moment;
+    nothing else is.
     """
     trees = {project.name: sources[project.name] for project in projects}
     asked: list[tuple[Role, str, Path]] = [
@@ -73,14 +75,14 @@ def look(
         folders=tuple(_folder(role, what, path, statvfs) for role, what, path in asked),
         projects=tuple(project.name for project in projects),
         costs=tuple(costs),
-        pythons=tuple(Headers(str(python), python.path, python.headers) for python in pythons),
+        pythons=tuple(pythons),
         programs=_programs(env, platform),
         targets=tuple(targets),
         sdk_targets=tuple(sdk_targets) if sdk_targets is not None else None,
         sdk_lacks=sdk_warnings(sdk) if sdk is not None else (),
         flash_attention=flash_attention,
         aotriton=aotriton,
-        foreign=_foreign(Workspace(work), output, projects, pythons),
+        foreign=_foreign(Workspace(work), wheels),
         jobs=jobs,
         now=time.time(),
         newest=max(times, default=0.0) or None,
@@ -90,17 +92,23 @@ def look(
     )
 
 
-def _foreign(
-    workspace: Workspace, output: Path, projects: Sequence[Project], pythons: Sequence[Interpreter]
-) -> tuple[str, ...]:
-    """Return a sentence for each project of which somebody else's wheel is in the output folder."""
+def headers_of(python: Path, env: Mapping[str, str]) -> Headers:
+    """Ask an interpreter for its Python.h; one that will not do is told of, and refused where it matters."""
+    try:
+        one = ask_interpreter(python, env)
+    except UsageError as failure:
+        return Headers(str(python), python, None, failure.message)
+    return Headers(str(one), one.path, one.headers)
+
+
+def _foreign(workspace: Workspace, wheels: Iterable[tuple[Project, str, Path]]) -> tuple[str, ...]:
+    """Return a sentence for each wheel to come beside which somebody else's lies."""
     found = []
-    for project in projects:
-        for python in pythons:
-            try:
-                refuse_foreign(workspace, output, project.distribution, python.tag)
-            except UsageError as failure:
-                found.append(failure.message)
+    for project, tag, folder in wheels:
+        try:
+            refuse_foreign(workspace, folder, project.distribution, tag)
+        except UsageError as failure:
+            found.append(failure.message)
     return tuple(found)
 
 

@@ -55,7 +55,9 @@ def old_ninja(subject: Subject) -> Iterator[PreflightFinding]:
 def python_headers(subject: Subject) -> Iterator[PreflightFinding]:
     """Extension modules are compiled against Python.h."""
     for python in subject.pythons:
-        if python.folder is None:
+        if python.fault:
+            yield PreflightFinding("warning", python.fault, "take another Python")
+        elif python.folder is None:
             yield PreflightFinding(
                 "error",
                 f"{python.python} has no Python.h",

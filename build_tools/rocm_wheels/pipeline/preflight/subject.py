@@ -67,11 +67,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Headers:
-    """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none)."""
+    """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none).
+
+    ``fault``: what is wrong with it, in words.
+    """
 
     python: str
     path: Path
     folder: Path | None
+    fault: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""Preflight of a plan: of the steps that will run, and of nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.flash_attention import use_flash_attention
+from rocm_wheels.model.project import load_project
+from rocm_wheels.parallel import each
+from rocm_wheels.pipeline.estimates import estimate
+from rocm_wheels.pipeline.preflight.look import headers_of, look
+from rocm_wheels.pipeline.preflight.subject import Cost, Subject
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline.facts.gather import Facts
+    from rocm_wheels.pipeline.plan.planning import Planned
+    from rocm_wheels.pipeline.plan.step import Step
+
+_COMPILERS = ("CC", "CXX")
+
+
+def subject_of(planned: Planned) -> Subject:
+    """Look at what the steps of a plan that are not current will meet."""
+    facts, request = planned.facts, planned.facts.request
+    steps = [step for step in planned.plan if step.verdict != "skip"]
+    builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
+    projects = list({project.name: project for _, project in builds}.values())
+    tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
+    pythons = each(lambda tag: headers_of(facts.pythons[tag].python, facts.env), tags, jobs=8)
+    ready = next((one.ready for one in facts.pythons.values() if one.ready is not None), None)
+    env = dict(facts.env)
+    for project in projects:
+        given = request.set_env.get(project.name, {})
+        env.update({name: given[name] for name in _COMPILERS if name in given})
+    if ready is not None:
+        prepend_path(env, "PATH", ready.environment.bin, request.platform)
+    tree = facts.trees.get("pytorch")
+    jobs = facts.env.get("MAX_JOBS", "")
+    return look(
+        env=env,
+        platform=request.platform,
+        machine=facts.machine,
+        work=request.work,
+        output=request.output,
+        sources=request.sources,
+        projects=projects,
+        pythons=pythons,
+        wheels=[
+            (project, step.cell.tag, folder)
+            for step, project in builds
+            for folder in planned.graph.folders(step, request.output)
+        ],
+        costs=[_cost(step, planned) for step in steps],
+        targets=planned.plan.targets,
+        sdk=ready.tree if ready is not None else None,
+        sdk_targets=ready.sdk.targets if ready is not None else None,
+        flash_attention=_flash_attention(facts, planned.plan.targets),
+        aotriton=tree.aotriton if tree is not None else None,
+        jobs=int(jobs) if jobs.isdecimal() else None,
+        epochs=[tree.identity.epoch for tree in facts.trees.values()],
+    )
+
+
+def _cost(step: Step, planned: Planned) -> Cost:
+    known = step.estimate or estimate(
+        step.kind, max(len(planned.plan.targets), 1), planned.facts.machine, planned.facts.history
+    )
+    return Cost(step.id, step.project if step.kind == "build" else None, known)
+
+
+def _flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
+    """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
+    tree = facts.trees.get("pytorch")
+    try:
+        return use_flash_attention(
+            facts.request.flash_attention,
+            platform=facts.request.platform,
+            with_triton=facts.builds("triton"),
+            targets=targets,
+            aotriton=tree.aotriton if tree is not None else None,
+        ).on
+    except UsageError:
+        return True
