@@ -94,6 +94,17 @@ def test_memory_of_a_compiler_is_learned_only_from_a_whole_build() -> None:
     assert only.memory_per_job == 4 * GIB
 
 
+def test_what_was_not_measured_is_taken_from_the_table() -> None:
+    history = History({"pytorch": (Past("a", 2700, 0, 0, 64, 1),)})
+    said = estimate("pytorch", 1, LARGE, history, jobs=32)
+    assert said.memory == 32 * 4 * GIB
+    assert 1.7 * 2700 < said.seconds < 2 * 2700
+    assert (
+        estimate("install-rocm", 1, LARGE, History({"install-rocm": (Past("a", 9, 0, 0, 2, 1),)})).seconds
+        == 9
+    )
+
+
 def test_the_longest_of_the_newest_counts() -> None:
     pasts = tuple(Past(f"r{n}", seconds, 0, 0, 16, 1) for n, seconds in enumerate((5, 9, 7, 1, 2, 99)))
     assert estimate("apex", 1, SMALL, History({"apex": pasts}), jobs=16).seconds == 9

@@ -46,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Past:
-    """A step that was done: ``jobs`` at a time, for ``targets``."""
+    """A step that was done: ``jobs`` at a time, for ``targets``. 0 seconds or bytes: not measured."""
 
     run: str
     seconds: float
@@ -84,13 +84,19 @@ def estimate(
         source = f"stated, {costs.time.kind}: {costs.time.source}"
         return Estimate(seconds, disk, per_job * jobs, source, per_job, wheel)
     past = max(fitting[:_LOOKED_AT], key=lambda past: past.seconds)
-    shared = min(past.seconds, past.cpu_seconds / past.jobs)
-    more = costs.time.work(targets) / before if (before := costs.time.work(past.targets)) else 1.0
+    before = costs.time.work(past.targets)
+    if past.cpu_seconds:
+        shared = min(past.seconds, past.cpu_seconds / past.jobs)
+    else:  # not measured: as the table divides it
+        at_once = before / past.jobs
+        shared = past.seconds * at_once / (costs.time.serial() + at_once) if at_once else 0.0
+    more = costs.time.work(targets) / before if before else 1.0
     seconds = past.seconds - shared + shared * more * past.jobs / jobs
     source = f"run {past.run} ({past.targets} targets, {past.jobs} jobs)"
     if (past.targets, past.jobs) != (targets, jobs):
         source += f", scaled to {targets} targets, {jobs} jobs"
-    return Estimate(seconds, disk, past.peak_memory * jobs // past.jobs, source, per_job, wheel)
+    memory = past.peak_memory * jobs // past.jobs or per_job * jobs
+    return Estimate(seconds, disk, memory, source, per_job, wheel)
 
 
 def _memory_per_job(costs: Costs, known: tuple[Past, ...]) -> int:

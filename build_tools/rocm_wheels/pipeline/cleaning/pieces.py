@@ -86,7 +86,8 @@ def find_pieces(
     if "rejected" in wanted:
         found += [_piece("rejected", path) for path in _entries(workspace.rejected)]
     if "fresh" in wanted:
-        found += [_piece("fresh", path, steps=frozenset({path.name})) for path in _entries(workspace.fresh)]
+        left = [path for path in _entries(workspace.fresh) if not path.is_dir() or any(path.iterdir())]
+        found += [_piece("fresh", path, steps=frozenset({path.name})) for path in left]
     if "steps" in wanted:
         found += [
             _piece("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
