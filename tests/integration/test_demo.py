@@ -367,7 +367,12 @@ def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
 def test_cmake_is_that_of_the_build_environment(demo: Demo) -> None:
     cache = (demo.torch / "build" / "CMakeCache.txt").read_text()
     command = re.search(r"CMAKE_COMMAND:INTERNAL=(.*)", cache)
-    assert command and Path(command.group(1)).is_relative_to(demo.folder / "sources" / ".rocm-wheels")
+    assert command and Path(command.group(1)).is_relative_to(demo.torch / "build")  # a copy, for all Pythons
+    installed = (demo.folder / "sources" / ".rocm-wheels" / "environments").glob(
+        "*/lib/*/site-packages/cmake"
+    )
+    (own,) = installed
+    assert Path(command.group(1)).read_bytes() == (own / "data" / "bin" / "cmake").read_bytes()
 
 
 def test_github_gets_groups_and_a_summary(demo: Demo, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ in build/: a build that was stopped goes on where it was.
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
-LIBRARIES = ["libc10.so", "libtorch_cpu.so", "libtorch_hip.so"]
+LIBRARIES = ["libc10.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so"]
 HEADERS = ["ATen/Functions.h", "c10/core/Error.h", "c10/hip/HIPException.h", "torch/extension.h"]
 
 
@@ -82,8 +83,7 @@ class CMakeBuild(build_ext):
             "CMAKE_PREFIX_PATH": os.environ.get("CMAKE_PREFIX_PATH", ""),
             "USE_ROCM": "ON" if enabled("USE_ROCM") else "OFF",
             "PYTORCH_ROCM_ARCH": os.environ.get("PYTORCH_ROCM_ARCH", ""),
-            "PYTHON_INCLUDE_DIR": sysconfig.get_path("include"),
-            "PYTHON_EXTENSION_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
+            "Python_EXECUTABLE": sys.executable,
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
         subprocess.run(["cmake", "-GNinja", "-S", ROOT, "-B", BUILD, *options], check=True)

@@ -1,4 +1,4 @@
-// torch._C
+// libtorch_python: what torch._C is made of
 #include <Python.h>
 
 #include <ATen/Functions.h>
@@ -54,7 +54,18 @@ PyObject* device_count(PyObject*, PyObject*) { return PyLong_FromLong(at::cuda::
 
 PyObject* arch_flags(PyObject*, PyObject*) { return PyUnicode_FromString(PYTORCH_ROCM_ARCH); }
 
+PyObject* operators(PyObject*, PyObject*) {
+    PyObject* list = PyList_New(0);
+    for (const char* const* name = at::operators; list != nullptr && *name != nullptr; name++) {
+        PyObject* text = PyUnicode_FromString(*name);
+        if (text == nullptr || PyList_Append(list, text) != 0) Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 PyMethodDef methods[] = {
+    {"_operators", operators, METH_NOARGS, "the names of all operators"},
     {"silu_cpu", silu_cpu, METH_O, "x / (1 + exp(-x)), on the host"},
     {"saxpy_hip", saxpy_hip, METH_VARARGS, "(HIP's error number, a * x + y), on the GPU"},
     {"_cuda_getDeviceCount", device_count, METH_NOARGS, "the number of GPUs"},
@@ -66,4 +77,4 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "torch._C", nullptr, -1, methods};
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&module); }
+extern "C" __attribute__((visibility("default"))) PyObject* initModule() { return PyModule_Create(&module); }

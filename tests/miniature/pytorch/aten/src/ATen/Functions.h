@@ -6,6 +6,8 @@
 
 namespace at {
 
+extern const char* const operators[];  // the names of all of them, then a null
+
 std::vector<float> silu_cpu(const std::vector<float>& x);
 
 // y = a * x + y

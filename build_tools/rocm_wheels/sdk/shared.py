@@ -1,0 +1,52 @@
+"""One path to the ROCm packages for all environments that have the same ones.
+
+Each Python's environment has ROCm in a folder of its own, and a build writes that into every command: a
+build tree that Pythons share would compile everything again. So builds reach ROCm by a link, which is
+named after the content of the packages and leads into one of the environments.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rocm_wheels.errors import SdkError
+from rocm_wheels.sdk.ask import RocmSdk
+
+
+def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Path], str]) -> RocmSdk:
+    """Return an SDK with the paths that every environment with this content has in common.
+
+    ``content`` is a digest over the files of its packages; ``content_at`` gives that of the packages in
+    another ``site-packages`` now. The link in ``folder`` stays where it leads as long as that has the same
+    content, and is moved to this SDK's otherwise. It leads to the folder around the root: programs
+    of ROCm look for each other beside it, some by the text of the path.
+
+    On Windows, where links need a privilege, and for an SDK whose folders are not below its root, nothing
+    is shared. Raises SdkError.
+    """
+    below = all(path.is_relative_to(sdk.root) for path in (sdk.cmake, sdk.bin))
+    if sys.platform == "win32" or not below:
+        return sdk
+    link, own = folder / f"rocm-{content}", sdk.root.parent
+    try:
+        there = link.readlink() if link.is_symlink() else None
+        if there != own and (there is None or not _has(there, sdk, content, content_at)):
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f".{link.name}.{os.getpid()}.part"
+            part.unlink(missing_ok=True)
+            part.symlink_to(own)
+            part.replace(link)
+    except OSError as fault:
+        raise SdkError(f"{link} cannot be made: {fault.strerror}") from fault
+    root = link / sdk.root.name
+    return replace(
+        sdk, root=root, cmake=root / sdk.cmake.relative_to(sdk.root), bin=root / sdk.bin.relative_to(sdk.root)
+    )
+
+
+def _has(place: Path, sdk: RocmSdk, content: str, content_at: Callable[[Path], str]) -> bool:
+    return (place / sdk.root.name).is_dir() and content_at(place) == content

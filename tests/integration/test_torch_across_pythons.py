@@ -1,0 +1,183 @@
+"""torch for two Pythons out of one build tree: real CMake, ninja and device code, on the miniature.
+
+The second Python is another one of this machine, where there is one; else another environment of the same:
+its paths differ all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from source_trees import isolated_environment
+from uv import find_uv_bin
+
+from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.rocm_init import ask_preloads
+from rocm_wheels.compile.sdk_tree import look_at_sdk
+from rocm_wheels.demo.artifacts import make_artifacts
+from rocm_wheels.demo.hipify_source import fetch_hipify
+from rocm_wheels.demo.repositories import make_repositories
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sdk.ask import RocmSdk, ask
+from rocm_wheels.sdk.interpreter import Interpreter, ask_interpreter
+from rocm_wheels.sdk.interpreters import find_interpreters
+from rocm_wheels.sdk.shared import shared_sdk
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.pins.choose import choose_pin
+from rocm_wheels.workspace import home
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux"),
+]
+ROCM = "7.1.0+miniature"
+TARGETS = ("gfx942", "gfx1100")
+TOOLS = ("setuptools>=77,<82", "build", "cmake>=3.27", "ninja")
+
+
+@dataclass(frozen=True)
+class One:
+    """A Python with an environment that has ROCm in it."""
+
+    base: Interpreter
+    python: Path
+    sdk: RocmSdk
+
+
+@dataclass(frozen=True)
+class Built:
+    """A wheel, what was compiled for it, and the seconds of the front end."""
+
+    wheel: bytes
+    compiled: tuple[str, ...]
+    tree: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class World:
+    """torch's checkout and two Pythons."""
+
+    folder: Path
+    torch: Path
+    env: Mapping[str, str]
+    first: One
+    second: One
+
+    def build(self, one: One, *, clean: bool = False) -> Built:
+        sdk = look_at_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
+        request = BuildRequest(
+            project=load_project("pytorch"),
+            source=self.torch,
+            platform="linux",
+            sdk=sdk,
+            targets=TARGETS,
+            version="2.13.0+rocm7.1.0",
+            suffix="+rocm7.1.0",
+            flash_attention=False,
+            commit_epoch=1_750_000_000,
+        )
+        log = self.folder / f"{time.monotonic_ns()}.log"
+        base = {**self.env, "PATH": f"{one.python.parent}{os.pathsep}{self.env['PATH']}", "MAX_JOBS": "2"}
+        made: BuiltWheel = build_wheel(
+            request,
+            base=base,
+            env=build_environment(request, base),
+            python=one.python,
+            python_tag=one.base.tag,
+            out_dir=self.folder / "out",
+            log=log,
+            install_requirements=lambda files: None,
+            preloads=ask_preloads(one.python, "linux", base),
+            clean=clean,
+        )
+        lines = [line.split("Building ")[1] for line in log.read_text().splitlines() if "] Building " in line]
+        compiled = tuple(sorted(Path(line.split()[-1]).name for line in lines))
+        return Built(made.path.read_bytes(), compiled, made.tree, made.seconds)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("two pythons")
+    real = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ROCM", "HIP"))}
+    env = {**isolated_environment(folder / "home"), "PATH": real["PATH"]}
+    miniature, python = home() / "tests" / "miniature", Path(sys.executable)
+    hipify = fetch_hipify(folder / "cache", env=real)
+    made = make_repositories(miniature, folder / "repositories", hipify=hipify, env=env)
+    project = load_project("pytorch")
+    pin = choose_pin(project, origin=made["pytorch"].url, ref="nightly")
+    torch = folder / "pytorch"
+    request = CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
+    checkout(request, env=env, python=python)
+    make_artifacts(miniature / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
+    words = ["--artifact-dir", folder / "artifacts", "--dest-dir", folder / "packages"]
+    subprocess.run([python, home() / "build_tools/build_python_packages.py", *words], check=True, env=real)
+
+    own = ask_interpreter(python, env)
+    pythons = [own, another_python(own, real)]
+    ones = [environment(one, folder / f"environment {n}", folder, real) for n, one in enumerate(pythons)]
+    return World(folder, torch, env, *ones)
+
+
+def another_python(own: Interpreter, env: Mapping[str, str]) -> Interpreter:
+    """Return another Python of this machine; the same one when there is none."""
+    for word in ("3.12", "3.13", "3.11", "3.10", "3.14"):
+        try:
+            (found,) = find_interpreters([word], env)
+        except UsageError:
+            continue
+        if found.tag != own.tag and found.headers is not None:
+            return found
+    return own
+
+
+def environment(base: Interpreter, place: Path, folder: Path, env: Mapping[str, str]) -> One:
+    """Make an environment with ROCm and the build tools; ROCm is reached by a path that all share."""
+    uv, python = find_uv_bin(), place / "bin" / "python"
+    subprocess.run([uv, "venv", "-q", "--no-project", "--python", base.path, place], check=True, env=env)
+    rocm = f"rocm[libraries,devel,{','.join(f'device-{target}' for target in TARGETS)}]=={ROCM}"
+    words = ["--prerelease", "allow", "--find-links", folder / "packages" / "dist", rocm, *TOOLS]
+    subprocess.run([uv, "pip", "install", "-q", "--python", python, *words], check=True, env=env)
+    sdk = shared_sdk(ask(python, env), "0123abcd", folder / "rocm", lambda root: "0123abcd")
+    return One(base, python, sdk)
+
+
+def test_the_second_python_compiles_only_what_knows_of_python(world: World) -> None:
+    first, second = world.first, world.second
+    fresh = world.build(first)
+    assert fresh.tree == "new"
+    assert {"Activation.hip.o", "Error.cpp.o", "Module.cpp.o", "stub.cpp.o"} <= set(fresh.compiled)
+
+    shared = world.build(second)
+    assert shared.compiled == ("Module.cpp.o", "stub.cpp.o"), shared.tree
+    assert shared.tree.startswith("continued; shared with ")
+    alone = world.build(second, clean=True)
+    assert alone.compiled == fresh.compiled
+    assert shared.wheel == alone.wheel
+    back = world.build(first)
+    assert back.compiled == shared.compiled and back.wheel == fresh.wheel
+    times = f"first {fresh.seconds:.1f} s, second shared {shared.seconds:.1f} s, fresh {alone.seconds:.1f} s"
+    print(times, f"{len(fresh.compiled)} and {len(shared.compiled)} objects")
+
+    path = world.folder / "second.whl"
+    path.write_bytes(shared.wheel)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        content = b"".join(archive.read(name) for name in names)
+    traces = [str(first.python.parent.parent).encode()]
+    if first.base.tag != second.base.tag:
+        traces += [f"cpython-{first.base.tag[2:]}".encode(), str(first.base.path.parent.parent).encode()]
+    found = [trace for trace in traces if trace in content or any(trace.decode() in name for name in names)]
+    assert found == []
