@@ -124,6 +124,7 @@ DAMAGE = [
     (b'{"time":"2026-11-21T12:00:00Z","clock":NaN,"event":"run-ended"}\n', 1, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":1e400,"event":"run-ended"}\n', 1, False),
     (b'{"time":"yesterday","clock":1,"event":"run-ended"}\n', 1, False),
+    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"run-begun","targets":[null]}\n', 1, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"step-ended"}\n', 1, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"of-a-later-version","new":[{}]}\n', 0, False),
 ]
@@ -200,7 +201,8 @@ def test_runs_are_listed_newest_first_and_nothing_else_is(tmp_path: Path) -> Non
 
 def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = whole(tmp_path)
-    run.record.write("command", step="build-audio-cp312", command='echo \'"event":"step-\'')
+    for _ in range(3):
+        run.record.write("command", step="build-audio-cp312", command='echo \'"event":"step-\'')
     seen: list[bytes] = []
 
     def parse(line: bytes) -> object:
@@ -209,7 +211,7 @@ def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(reading, "parse_event", parse)
     (brief,) = list_runs(tmp_path)
-    assert (brief.state, brief.count("done", "failed", "skipped"), len(seen)) == ("failed", 3, 7)
+    assert (brief.state, brief.count("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
 
 
 def test_a_long_record_is_read_in_a_moment(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -48,6 +49,29 @@ def test_what_is_at_work_is_shown_with_what_is_left(tmp_path: Path) -> None:
     assert (status.seconds, status.to_come) == (660, 2)
 
 
+def test_what_is_left_of_a_run_is_its_longest_way(tmp_path: Path) -> None:
+    run = at_work(tmp_path)
+    assert look(run).left is None
+    torch = {"id": "build-pytorch-cp312", "after": ["build-triton-cp312"], "estimate": {"seconds": 9999}}
+    audio = {"id": "build-audio-cp312", "after": ["build-pytorch-cp312"], "estimate": {"seconds": 200}}
+    apex = {"id": "build-apex-cp312", "after": ["build-pytorch-cp312"], "estimate": {"seconds": 700}}
+    done = {"id": "build-triton-cp312", "after": [], "estimate": {"seconds": 50_000}}
+    last = {"id": "variant-apex-cp312", "after": ["build-apex-cp312"], "estimate": None}
+    (run.folder / "plan.json").write_text(json.dumps({"steps": [done, torch, audio, apex, last]}))
+    assert look(run).left == 3000 + 700
+    run.clock.seconds += 9000
+    assert look(run).left == 700
+
+
+@pytest.mark.parametrize(
+    "plan", ["", "[]", "{}", '{"steps": 3}', '{"steps": [{"id": 4}]}', '{"steps": [null]}', "[" * 9999]
+)
+def test_a_plan_of_another_form_is_no_plan(tmp_path: Path, plan: str) -> None:
+    run = at_work(tmp_path)
+    (run.folder / "plan.json").write_text(plan)
+    assert look(run).left is None
+
+
 def test_a_clock_that_is_set_changes_nothing(tmp_path: Path) -> None:
     run = at_work(tmp_path)
     run.clock.jump = timedelta(days=-4)
@@ -79,7 +103,6 @@ def test_a_run_that_is_over_keeps_its_time(tmp_path: Path) -> None:
     assert (look(run).seconds, look(run).running) == (660, ())
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
 def test_memory_is_that_of_all_processes_of_a_step() -> None:
     own = tree_memory(os.getpid())
     assert own is not None

@@ -94,6 +94,7 @@ def working(status: RunStatus, *, width: int | None) -> str:
     run = status.run
     head = f"run {run.id}: {log.paint(state_of(run), *_STYLES.get(run.state, ('red',)))}"
     head += f", {human_time(status.seconds)}" if run.begun else ""
+    head += f", at least {human_time(status.left)} left" if status.left is not None else ""
     counted = [tally(run), f"{status.to_come} to come" if status.to_come and run.state == "running" else ""]
     lines = [head, ", ".join(filter(None, counted)), *damage_of(run)]
     for step in status.running:
@@ -119,7 +120,7 @@ def _figures(step: StepStatus) -> Iterable[str]:
 
 def _step_row(step: StepView) -> list[str]:
     time = "" if step.seconds is None else human_time(step.seconds)
-    return [one_line(step.id), step.state, time, human_size(step.peak_memory), one_line(step.why)]
+    return [one_line(step.id), step.state, time, human_size(step.peak_memory or None), one_line(step.why)]
 
 
 def _failure(step: StepView) -> str:

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
-_PARENT, _RESIDENT = 1, 21  # behind the name in /proc/<pid>/stat (proc(5)): fields 4 and 24
-
 
 def tree_memory(root: int) -> int | None:
-    """Return the resident bytes of a process and its descendants; ``None`` where that cannot be known.
+    """Return the resident bytes of a process and its descendants; ``None`` when it is gone.
 
-    Memory that several of them share counts for each. Known on Linux alone.
+    Memory that several of them share counts for each.
     """
-    if sys.platform != "linux":
+    import psutil
+
+    try:
+        leader = psutil.Process(root)
+        everyone = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
         return None
-    parents, pages = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
+    total = 0
+    for process in everyone:
         try:
-            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
+            total += process.memory_info().rss
+        except psutil.Error:
             continue  # it has just ended
-        parents[int(entry.name)], pages[int(entry.name)] = int(fields[_PARENT]), int(fields[_RESIDENT])
-    if root not in pages:
-        return None
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    total, waiting = 0, [root]
-    while waiting:
-        pid = waiting.pop()
-        total += pages[pid]
-        waiting += children.get(pid, [])
-    return total * os.sysconf("SC_PAGE_SIZE")
+    return total

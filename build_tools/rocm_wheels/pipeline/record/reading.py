@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Literal, cast
 
 from rocm_wheels import groups
-from rocm_wheels.pipeline.record.vocabulary import Event, parse_event
+from rocm_wheels.pipeline.record.vocabulary import SECONDS, Event, fits, parse_event
 from rocm_wheels.pipeline.record.writing import EVENTS
 
 RunState = Literal["running", "done", "failed", "interrupted", "killed"]
 StepState = Literal["running", "done", "failed", "timeout", "interrupted", "killed", "skipped"]
 
 PLAN = "plan.json"
+_PLANNED = {"steps": [{"id": str, "after": [str], "estimate": {"seconds": SECONDS}}]}
 _RUN_ID = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
 _RUN_OUTCOMES = {"done", "failed", "interrupted"}
 _STEP_OUTCOMES = {"done", "failed", "timeout", "interrupted", "killed"}
@@ -83,6 +84,15 @@ class StepView:
 
 
 @dataclass(frozen=True)
+class PlannedStep:
+    """A step of the plan: after which others it comes, and how many seconds are expected, if that is known."""
+
+    id: str
+    after: tuple[str, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True)
 class Run:
     """A run as its record shows it. ``damaged`` lines were left out; ``torn``: the last one broke off.
 
@@ -100,7 +110,7 @@ class Run:
     damaged: int = 0
     torn: bool = False
     elsewhere: bool = False
-    planned: tuple[str, ...] = ()
+    planned: tuple[PlannedStep, ...] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -127,14 +137,14 @@ class Run:
 def read_run(folder: Path, *, brief: bool = False) -> Run:
     """Read the run in ``folder``; one that recorded nothing before it was killed has no events.
 
-    ``brief``: only begins and ends of the run and its steps, for lists; damage is not counted then.
+    ``brief``: only begins and ends of the run and its steps, and what came last; damage is not counted then.
     """
     try:
         *lines, rest = (folder / EVENTS).read_bytes().split(b"\n")
     except FileNotFoundError:
         lines, rest = [], b""
     if brief:
-        lines = [line for line in lines if _BRIEF.search(line)]
+        lines = [line for line in lines[:-1] if _BRIEF.search(line)] + lines[-1:]
     parsed = [parse_event(line) for line in lines if line.strip()]
     events = tuple(event for event in parsed if event is not None)
     begun = next((event for event in events if event["event"] == "run-begun"), {})
@@ -148,7 +158,7 @@ def read_run(folder: Path, *, brief: bool = False) -> Run:
         begun=begun,
         ended=ended,
         steps=_steps(events, run_ended=ended is not None, elsewhere=elsewhere),
-        damaged=len(parsed) - len(events),
+        damaged=0 if brief else len(parsed) - len(events),
         torn=bool(rest.strip()),
         elsewhere=elsewhere,
         planned=() if brief else _planned(folder / PLAN),
@@ -175,13 +185,19 @@ def newest(runs: Path) -> Run | None:
     return read_run(runs / ids[0]) if ids else None
 
 
-def _planned(path: Path) -> tuple[str, ...]:
-    """Return the steps of a run's plan; none where there is no plan, or one of another form."""
+def _planned(path: Path) -> tuple[PlannedStep, ...]:
+    """Return the steps of a run's plan, in its order; none where there is no plan, or one of another form."""
     try:
-        steps = json.loads(path.read_bytes())["steps"]
-        return tuple(step["id"] for step in steps if isinstance(step["id"], str))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        plan = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return ()
+    if not isinstance(plan, dict) or not fits(plan, _PLANNED):
+        return ()
+    return tuple(
+        PlannedStep(step["id"], tuple(step.get("after") or ()), (step.get("estimate") or {}).get("seconds"))
+        for step in plan.get("steps") or ()
+        if step.get("id")
+    )
 
 
 def _is_elsewhere(begun: Event) -> bool:

@@ -38,12 +38,16 @@ class StepStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run and its steps at work. ``seconds`` since its begin; ``to_come`` is ``None`` when not recorded."""
+    """A run and its steps at work. ``seconds`` since its begin; ``to_come`` is ``None`` when not recorded.
+
+    ``left``: seconds that it takes at least, by the estimates of what is not done yet.
+    """
 
     run: Run
     seconds: float
     running: tuple[StepStatus, ...]
     to_come: int | None
+    left: float | None
 
     def as_json(self) -> dict[str, object]:
         """Return what ``status --json`` prints. Keys are added later, never renamed."""
@@ -57,6 +61,7 @@ class RunStatus:
             "command": run.begun.get("command"),
             "steps": {step.id: step.state for step in run.steps.values()},
             "to_come": self.to_come,
+            "left": None if self.left is None else round(self.left, 3),
             "running": [
                 {
                     "step": step.id,
@@ -83,12 +88,34 @@ def status_of(run: Run, now: Moment, memory: Callable[[int], int | None] = tree_
         seconds = _since(run, run.begun, now)
     else:
         seconds = run.seconds or 0.0
+    running = tuple(_step(run, step, now, memory) for step in working)
     return RunStatus(
         run=run,
         seconds=seconds,
-        running=tuple(_step(run, step, now, memory) for step in working),
+        running=running,
+        left=_left(run, running) if run.state == "running" else None,
         to_come=None if steps is None else max(steps - len(run.steps), 0),
     )
+
+
+def _left(run: Run, running: tuple[StepStatus, ...]) -> float | None:
+    """Return the seconds of the longest way through what is left, as if all that can run side by side did.
+
+    A step without an estimate counts for nothing; ``None`` when none of them has one.
+    """
+    at_work = {step.id: step for step in running}
+    ends: dict[str, float] = {}
+    known = False
+    for step in run.planned:
+        begin = max((ends.get(name, 0.0) for name in step.after), default=0.0)
+        if step.id in at_work:
+            left = at_work[step.id].left
+            known = known or left is not None
+            ends[step.id] = max(left or 0.0, 0.0)
+        elif step.id not in run.steps:
+            known = known or step.seconds is not None
+            ends[step.id] = begin + (step.seconds or 0.0)
+    return max(ends.values()) if known else None
 
 
 def _step(run: Run, step: StepView, now: Moment, memory: Callable[[int], int | None]) -> StepStatus:

@@ -1,6 +1,6 @@
 """The words of a run's record: which fields an event has, and what they hold.
 
-A field may be missing or null, and others may come with later versions; but what is there has the
+A field may be missing or null, but no item of a list; others may come with later versions; but what is there has the
 form given here, or the line counts as damaged. What reads a record can rely on that.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 Event = Mapping[str, Any]
 
-_SECONDS = "seconds"
+SECONDS = "seconds"
 _SCALAR = (str, int, float, bool)
 _FIGURES = {"hits": int, "misses": int}
 _FILE = {"path": str, "size": int, "sha256": str}
@@ -58,14 +58,14 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "pid": int,
         "began": str,
         "jobs": int,
-        "estimate": {"seconds": _SECONDS, "disk": float, "memory": float, "source": str},
+        "estimate": {"seconds": SECONDS, "disk": float, "memory": float, "source": str},
     },
     "command": {
         "step": str,
         "command": str,
         "cwd": str,
         "environment": {_EACH: str},
-        "seconds": _SECONDS,
+        "seconds": SECONDS,
         "returncode": int,
     },
     "cache": {
@@ -83,7 +83,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "checks": [{"what": str, "expected": _SCALAR, "seen": _SCALAR, "passed": bool}],
     },
     "probe": {"step": str, "targets": {_EACH: str}, "dropped": [str]},
-    "ninja": {"step": str, "log": str, "began": _SECONDS},
+    "ninja": {"step": str, "log": str, "began": SECONDS},
     "output": {
         "step": str,
         **_FILE,
@@ -96,15 +96,15 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "step-ended": {
         "step": str,
         "outcome": str,
-        "seconds": _SECONDS,
+        "seconds": SECONDS,
         "peak_memory": int,
-        "cpu_seconds": _SECONDS,
+        "cpu_seconds": SECONDS,
         "exit_code": int,
         "message": str,
         "tip": str,
         "fingerprint": str,
     },
-    "run-ended": {"outcome": str, "seconds": _SECONDS, "exit_code": int},
+    "run-ended": {"outcome": str, "seconds": SECONDS, "exit_code": int},
 }
 # step-begun says what is to be done, step-skipped that nothing is: without their step they mean nothing
 _OF_A_STEP = {name for name, fields in FIELDS.items() if "step" in fields}
@@ -120,11 +120,11 @@ def parse_event(line: bytes) -> Event | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
-    if not _is_time(event.get("time")) or not _fits(event.get("clock", ""), _SECONDS):
+    if not _is_time(event.get("time")) or not fits(event.get("clock", ""), SECONDS):
         return None
     if event["event"] in _OF_A_STEP and not isinstance(event.get("step"), str):
         return None
-    return event if _fits(event, FIELDS.get(event["event"], {})) else None
+    return event if fits(event, FIELDS.get(event["event"], {})) else None
 
 
 def time_of(event: Event) -> datetime:
@@ -132,21 +132,22 @@ def time_of(event: Event) -> datetime:
     return datetime.fromisoformat(event["time"].replace("Z", "+00:00"))
 
 
-def _fits(value: object, shape: Any) -> bool:
+def fits(value: object, shape: Any) -> bool:
+    """Tell whether a value has a form as ``FIELDS`` writes it; ``None`` always has."""
     if value is None:
         return True
     if isinstance(shape, list):
-        return isinstance(value, list) and all(_fits(inner, shape[0]) for inner in value)
+        return isinstance(value, list) and all(one is not None and fits(one, shape[0]) for one in value)
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             return False
         if _EACH in shape:
-            return all(_fits(inner, shape[_EACH]) for inner in value.values())
-        return all(_fits(value[key], inner) for key, inner in shape.items() if key in value)
-    if isinstance(value, bool) and shape in {int, float, _SECONDS}:
+            return all(fits(inner, shape[_EACH]) for inner in value.values())
+        return all(fits(value[key], inner) for key, inner in shape.items() if key in value)
+    if isinstance(value, bool) and shape in {int, float, SECONDS}:
         return False
-    if shape in {float, _SECONDS}:
-        most = _LONGEST if shape == _SECONDS else _MOST
+    if shape in {float, SECONDS}:
+        most = _LONGEST if shape == SECONDS else _MOST
         return isinstance(value, (int, float)) and -most < value < most
     if shape is int:
         return isinstance(value, int) and -_MOST < value < _MOST

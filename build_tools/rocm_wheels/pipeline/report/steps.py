@@ -27,7 +27,7 @@ def steps_part(run: Run) -> Markup:
                 outcome(step.state),
                 "" if step.seconds is None else human_time(step.seconds),
                 "" if expected is None else human_time(expected),
-                human_size(step.peak_memory),
+                human_size(step.peak_memory or None),  # 0: it ended before anybody looked
                 _cores(step, ended),
                 join(
                     "; ".join(why), tag("span", f"after {', '.join(after)}", class_="of") if after else None
@@ -42,10 +42,11 @@ def steps_part(run: Run) -> Markup:
             if (estimate := step.begun.get("estimate")) and estimate.get("source")
         }
     )
-    waiting = [name for name in run.planned if name not in run.steps]
+    waiting = [step.id for step in run.planned if step.id not in run.steps]
     return join(
         table(head, rows, numbers={2, 3, 4, 5}, wide={6}),
-        tag("p", f"Expected times come from: {'; '.join(sources)}.", class_="note") if sources else None,
+        tag("p", "Expected times come from:", class_="note") if sources else None,
+        tag("ul", [tag("li", source) for source in sources], class_="note") if sources else None,
         tag("p", f"Not begun: {', '.join(waiting)}.", class_="note") if waiting else None,
     )
 
@@ -140,4 +141,4 @@ def _environment(changes: Mapping[str, str | None] | None) -> Markup | None:
 def _cores(step: StepView, ended: Event) -> str:
     """Return how many cores a step kept busy on average."""
     used = ended.get("cpu_seconds")
-    return "" if used is None or not step.seconds else f"{used / step.seconds:.1f}"
+    return f"{used / step.seconds:.1f}" if used and step.seconds else ""
