@@ -85,7 +85,7 @@ class StepView:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step of the plan: after which others it comes, and how many seconds are expected, if that is known."""
+    """A step of the plan: after which others it comes, and how many seconds it may take, if known."""
 
     id: str
     after: tuple[str, ...]

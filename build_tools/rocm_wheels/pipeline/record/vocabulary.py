@@ -1,7 +1,7 @@
 """The words of a run's record: which fields an event has, and what they hold.
 
-A field may be missing or null, but no item of a list; others may come with later versions; but what is there has the
-form given here, or the line counts as damaged. What reads a record can rely on that.
+A field may be missing or null (an item of a list may not), and others may come with later versions; but
+what is there has the form given here, or the line counts as damaged. What reads a record can rely on that.
 """
 
 from __future__ import annotations
