@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.compile.failure import BuildFailure, explain_failure, first_failure, repeat_command
+from rocm_wheels.compile.failure import (
+    BuildFailed,
+    BuildFailure,
+    explain_failure,
+    first_failure,
+    repeat_command,
+)
 
 LOGS = Path(__file__).parent.parent / "data" / "build_logs"
 
@@ -171,3 +177,17 @@ def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
         f"  repeat: {command}",
     ]
     assert "none was recognised" in explain_failure("x", None, log=tmp_path, command="y")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/ld: s2.o:(.bss+0x0): multiple definition of `__hip_cuid_94e96397'; s1.o:(.bss+0x0): first defined",
+        "ld.lld: error: duplicate symbol: __hip_cuid_94e96397",
+    ],
+)
+def test_twins_out_of_a_compiler_cache_have_a_tip(line: str) -> None:
+    failure = first_failure(["[9/9] Linking", line])
+    assert failure is not None and failure.kind == "link"
+    failed = BuildFailed("building failed", failure=failure, log=Path("x.log"), command="make")
+    assert "without the cache" in (failed.tip or "")

@@ -47,7 +47,7 @@ ERRORS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "link",
         _verbose(
             r"""^(?:(?:.*[/\\])?ld(?:\.\w+)?:\s)?
-                (?P<file>[^\s:][^:]*):\S*\s(?P<message>undefined\ reference\ to\ .+)$"""
+                (?P<file>[^\s:][^:]*):\S*\s(?P<message>(?:undefined\ reference\ to|multiple\ definition\ of)\ .+)$"""
         ),
     ),
     ("link", _verbose(r"^(?P<file>\S+)\s:\s(?:fatal\ )?error\ (?P<code>LNK\d+):\s(?P<message>.+)$")),

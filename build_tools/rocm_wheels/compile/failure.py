@@ -48,7 +48,7 @@ class BuildFailed(BuildError):
     """A front end failed. ``failure`` is what its log says; ``log`` and ``command`` help to go on."""
 
     def __init__(self, message: str, *, failure: BuildFailure | None, log: Path, command: str) -> None:
-        super().__init__(message, tip=_TIPS.get(failure.kind) if failure else None)
+        super().__init__(message, tip=_tip(failure) if failure else None)
         self.failure = failure
         self.log = log
         self.command = command
@@ -58,6 +58,12 @@ _TIPS: dict[str, str] = {
     "memory": "the machine ran out of memory: build with fewer jobs at a time (MAX_JOBS=4)",
     "disk": "the disk is full: free space, then run again; what is compiled is kept",
 }
+# clang names each HIP object by its output; caches leave the output out of their key (ROCm/TheRock#748)
+_TWIN = "two objects of one source came out of the compiler cache as one: build without the cache"
+
+
+def _tip(failure: BuildFailure) -> str | None:
+    return _TWIN if "__hip_cuid_" in failure.message else _TIPS.get(failure.kind)
 
 
 def first_failure(lines: Iterable[str]) -> BuildFailure | None:
