@@ -92,8 +92,15 @@ def look(
     )
 
 
-def headers_of(python: Path, env: Mapping[str, str]) -> Headers:
-    """Ask an interpreter for its Python.h; one that will not do is told of, and refused where it matters."""
+def headers_of(python: Path, env: Mapping[str, str], tag: str = "") -> Headers:
+    """Find an interpreter's Python.h: where one with this tag has it, else where it says.
+
+    An interpreter that will not do is told of here, and refused where it matters.
+    """
+    if said := re.fullmatch(r"cp3(\d+)(t?)", tag):
+        usual = Path(os.path.realpath(python)).parent.parent / "include" / f"python3.{said[1]}{said[2]}"
+        if (usual / "Python.h").is_file():
+            return Headers(f"{python} ({tag})", python, usual)
     try:
         one = ask_interpreter(python, env)
     except UsageError as failure:

@@ -11,7 +11,8 @@ from rocm_wheels.model.project import load_project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.preflight.look import headers_of, look
-from rocm_wheels.pipeline.preflight.subject import Cost, Subject
+from rocm_wheels.pipeline.preflight.subject import Cost, PreflightFinding, Subject
+from rocm_wheels.pipeline.preflight.table import run_preflight
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.facts.gather import Facts
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 _COMPILERS = ("CC", "CXX")
 
 
+def preflight(planned: Planned) -> tuple[PreflightFinding, ...]:
+    """Return what is known to go wrong with the steps of a plan that will run, errors first."""
+    return run_preflight(subject_of(planned))
+
+
 def subject_of(planned: Planned) -> Subject:
     """Look at what the steps of a plan that are not current will meet."""
     facts, request = planned.facts, planned.facts.request
@@ -28,7 +34,7 @@ def subject_of(planned: Planned) -> Subject:
     builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
     projects = list({project.name: project for _, project in builds}.values())
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
-    pythons = each(lambda tag: headers_of(facts.pythons[tag].python, facts.env), tags, jobs=8)
+    pythons = each(lambda tag: headers_of(facts.pythons[tag].python, facts.env, tag), tags, jobs=8)
     ready = next((one.ready for one in facts.pythons.values() if one.ready is not None), None)
     env = dict(facts.env)
     for project in projects:

@@ -1,0 +1,84 @@
+"""Preflight of real plans: what the steps that will run need, and nothing that is done already."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.cli.build import build
+from rocm_wheels.cli.build_request import wheels_request
+from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned
+from rocm_wheels.pipeline.preflight.look import headers_of
+from rocm_wheels.pipeline.preflight.planned import preflight, subject_of
+from rocm_wheels.pipeline.preflight.table import run_preflight
+
+TAG = f"cp3{sys.version_info[1]}"
+GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout of torchaudio, as far as a plan looks into it."""
+    tree = tmp_path / "root" / "pytorch_audio"
+    tree.mkdir(parents=True)
+    (tree / "setup.py").write_text("")
+    (tree / "version.txt").write_text("2.9.0\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "audio", "--date", "2026-01-01"]):
+        subprocess.run([*GIT, *words], cwd=tree, check=True)
+    return tmp_path / "root"
+
+
+def planned(root: Path, *words: str, **env: str) -> Planned:
+    options = ["--root-checkout-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
+    given = build.make_context("build", [*map(str, options), "--pytorch-rocm-arch", "gfx942,gfx1100", *words])
+    whole = {**os.environ, "LC_ALL": "C.UTF-8", **env}
+    return make_planned(look_over(wheels_request(given.params, whole), whole))
+
+
+def test_a_plan_of_everything(root: Path) -> None:
+    subject = subject_of(planned(root, MAX_JOBS="400"))
+    assert subject.projects == ("pytorch_audio",)
+    assert {f.role: f.path for f in subject.folders if f.role != "temporary"} == {
+        "work": root / ".rocm-wheels",
+        "output": root.parent / "dist",
+        "source": root / "pytorch_audio",
+    }
+    steps = {cost.step: cost for cost in subject.costs}
+    assert steps[f"build-pytorch_audio-{TAG}"].project == "pytorch_audio"
+    assert steps[f"install-rocm-{TAG}"].estimate.disk > 1 << 30
+    assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
+    assert subject.newest is not None
+    assert subject.newest <= time.time() + 1
+    assert "memory" in [finding.check for finding in run_preflight(subject)]
+
+
+def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
+    name = f"torchaudio-2.8-{TAG}-{TAG}-linux_x86_64.whl"
+    for folder in ("dist", "dist/gfx942", "dist/gfx1100"):
+        (root.parent / folder).mkdir()
+    (root.parent / "dist" / "gfx942" / name).touch()
+    assert [f.check for f in preflight(planned(root))] == []
+    [finding] = preflight(planned(root, "--per-target"))
+    assert finding.severity == "error"
+    assert f"dist/gfx942/{name} is in the output folder" in finding.text
+
+
+def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
+    subject = subject_of(planned(root, "--set-env", "pytorch_audio:CXX=/no/such/compiler"))
+    [finding] = run_preflight(subject)
+    assert (finding.check, finding.severity) == ("programs", "error")
+    assert "there is no C++ compiler" in finding.text
+
+
+def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) -> None:
+    python, env = Path(sys.executable), dict(os.environ)
+    there = Path(sysconfig.get_path("include"), "Python.h").is_file()
+    for tag in (TAG, "", "cp399"):
+        folder = headers_of(python, env, tag).folder
+        assert (folder is not None and (folder / "Python.h").is_file()) == there
