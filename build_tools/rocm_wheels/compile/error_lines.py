@@ -47,7 +47,8 @@ ERRORS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "link",
         _verbose(
             r"""^(?:(?:.*[/\\])?ld(?:\.\w+)?:\s)?
-                (?P<file>[^\s:][^:]*):\S*\s(?P<message>(?:undefined\ reference\ to|multiple\ definition\ of)\ .+)$"""
+                (?P<file>[^\s:][^:]*):\S*\s
+                (?P<message>(?:undefined\ reference\ to|multiple\ definition\ of)\ .+)$"""
         ),
     ),
     ("link", _verbose(r"^(?P<file>\S+)\s:\s(?:fatal\ )?error\ (?P<code>LNK\d+):\s(?P<message>.+)$")),
