@@ -182,7 +182,7 @@ def test_the_screen_ends_with_what_is_needed_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "/usr/bin/ld: s2.o:(.bss+0x0): multiple definition of `__hip_cuid_94'; s1.o:(.bss+0x0): first defined",
+        "/usr/bin/ld: s2.o:(.bss+0x0): multiple definition of `__hip_cuid_94'; s1.o: first defined",
         "ld.lld: error: duplicate symbol: __hip_cuid_94",
     ],
 )
