@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from rocm_wheels import __version__, groups, log
 from rocm_wheels.errors import RocmWheelsError, explain
 from rocm_wheels.model.project import load_project
+from rocm_wheels.pipeline.before import findings_before
 from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
@@ -20,6 +21,8 @@ from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.plan.file import write_plan
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
 from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.pipeline.preflight.subject import PreflightFinding
+from rocm_wheels.pipeline.preflight.table import refuse_errors
 from rocm_wheels.pipeline.record.writing import RunRecord, new_run
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.summary import Row
@@ -49,20 +52,34 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
     with exclusive(asked.request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         _end_left_behind(Workspace(asked.request.work))
         planned = make_planned(asked)
-        say_what_holds(planned)
         if all(step.verdict == "skip" for step in planned.plan):
             outcomes = {step.id: Outcome(step, "skipped") for step in planned.plan}
             rows = _rows(planned, planned.facts, outcomes)
+            say_what_holds(planned)
             return Summary(rows, None, time.monotonic() - begin)
-        return _run(planned, env, how, command, begin)
+        findings = findings_before(planned)
+        refuse_errors(findings)
+        say_what_holds(planned)
+        for finding in findings:
+            log.warn(f"{finding.text}\n  tip: {finding.tip}")
+        return _run(planned, findings, env, how, command=command, begin=begin)
 
 
-def _run(planned: Planned, env: Mapping[str, str], how: How, command: str, begin: float) -> Summary:
+def _run(
+    planned: Planned,
+    findings: Sequence[PreflightFinding],
+    env: Mapping[str, str],
+    how: How,
+    *,
+    command: str,
+    begin: float,
+) -> Summary:
     workspace = planned.facts.workspace
     record = new_run(workspace.runs, datetime.now(timezone.utc))
     plan = record.folder / PLAN
     write_plan(plan, planned.file)
     _record_begin(planned, record, plan, command)
+    record.write("preflight", findings=[asdict(finding) for finding in findings])
     executor = Executor(
         planned.graph, planned.facts, plan, record, env, how, Screen(), settled=dict(planned.plan.steps)
     )

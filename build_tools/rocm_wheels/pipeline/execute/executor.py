@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -165,7 +166,7 @@ class Executor:
         jobs = self._share(step, waiting) if step.kind == "build" else None
         log_file = self.record.folder / f"{name}.log"
         self.screen.begin(name, step.why, log_file)
-        self._running[pool.submit(self._work, step, jobs, log_file)] = name
+        self._running[pool.submit(copy_context().run, self._work, step, jobs, log_file)] = name
 
     def _share(self, step: Step, waiting: list[str]) -> int:
         """Return a step's part of the compilers: by the work that is expected of all that may run with it."""

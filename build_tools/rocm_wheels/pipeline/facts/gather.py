@@ -86,6 +86,7 @@ class Facts:
     history: History
     tools: tuple[str, ...] = ()
     cache: CompilerCache | None = None
+    cache_version: str = ""
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: LockedBuild | None = None
 
@@ -149,6 +150,7 @@ def gather(
         history=read_history(workspace.runs),
         tools=_tools(request),
         cache=cache,
+        cache_version="" if cache is None else cache.version(env),
         triton_environment=_triton(request, projects),
         locked=locked,
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocm_wheels import log
-from rocm_wheels.compile.sdk_tree import sdk_warnings
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import parse_targets
 from rocm_wheels.model.project import Project
@@ -84,13 +83,11 @@ def make_planned(asked: Asked) -> Planned:
 
 
 def say_what_holds(planned: Planned) -> None:
-    """Tell which ROCm and which targets it will be, as far as that is known, and what the SDK lacks."""
+    """Tell which ROCm and which targets it will be, as far as that is known."""
     facts = planned.facts
     ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
     if ready is None:
         return
-    for text in sdk_warnings(ready.tree):
-        log.warn(text)
     source = f" (from {facts.locked.path})" if facts.locked is not None and facts.locked.lock.targets else ""
     log.note(
         f"ROCm {ready.sdk.version} at {ready.sdk.root}; targets {', '.join(planned.plan.targets)}{source}"

@@ -73,7 +73,7 @@ def _check_cache(planner: Planner, step: Step) -> Step:
     inputs: dict[str, Input] = {
         "ROCm packages": planner.rocm(step),
         "program": str(cache.program),
-        "version": cache.version(planner.facts.env),
+        "version": planner.facts.cache_version,
         "target": targets if isinstance(targets, KnownAfter) else targets[0],
         "step": CACHE_TEST_VERSION,
     }

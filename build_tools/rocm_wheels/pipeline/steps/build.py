@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from rocm_wheels.audit.findings import AuditReport
 from rocm_wheels.audit.imports import ImportPlace
 from rocm_wheels.audit.report import add_import, reject, report_lines, verify_wheel
 from rocm_wheels.audit.subject import Expectation
+from rocm_wheels.compile.cache import CacheStatistics
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
 from rocm_wheels.errors import AuditError, DataError
@@ -25,6 +26,7 @@ from rocm_wheels.pipeline.plan.building import PlannedBuild
 from rocm_wheels.pipeline.plan.step import KnownAfter
 from rocm_wheels.pipeline.provenance import content, part_of, put_inside
 from rocm_wheels.pipeline.stamps import Output, Stamp, sha256_of, write_stamp
+from rocm_wheels.pipeline.steps.counting import counting, refuse_few_hits
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.process import Finished
 from rocm_wheels.shell import environment_changes
@@ -56,6 +58,8 @@ class BuildStep:
     """The turn of a build: everything it needs, and what is made of it."""
 
     turn: Turn
+
+    counted: list[CacheStatistics] = field(default_factory=list)
 
     @cached_property
     def project(self) -> Project:
@@ -101,6 +105,7 @@ class BuildStep:
             lock=self._lock_digest,
         )
         self._told(stamp, libraries)
+        refuse_few_hits(self.counted, self.turn.facts.request.cache_floor)
         return False
 
     def _told(self, stamp: Stamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
@@ -161,7 +166,8 @@ class BuildStep:
 
         began = time.monotonic()
         try:
-            return self._front_end(environment, preloads, ran)
+            with counting(turn, environment, self.counted) as more:
+                return self._front_end({**environment, **more}, preloads, ran)
         finally:
             self._keep_ninja_log(began)
 

@@ -59,7 +59,7 @@ def check_cache(turn: Turn) -> None:
         )
         raise BuildError(
             f"{cache.kind} cannot be trusted with device code:{failed}",
-            tip="--sccache-no-wrap leaves device code alone; --use-ccache caches the host's only",
+            tip="--sccache-no-wrap leaves device code alone; or build without a compiler cache",
         )
     turn.succeed(trusted=True)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from rocm_wheels import log
+from rocm_wheels.compile.sdk_tree import sdk_warnings
 from rocm_wheels.errors import SdkError
 from rocm_wheels.pipeline.facts.packages import closure, installed_packages, required_names
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
@@ -35,6 +36,8 @@ def install_rocm(turn: Turn) -> None:
     if facts.locked is not None:
         facts.locked.check_rocm(ready.sdk.version)
     log.note(f"ROCm {ready.sdk.version} at {ready.sdk.root} ({request.requirement})")
+    for text in sdk_warnings(ready.tree):
+        log.warn(text)
 
 
 def install_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str]) -> Ready:
