@@ -100,7 +100,7 @@ def _time(run: Run) -> Markup | None:
 def _header(run: Run) -> Markup:
     begun = run.begun
     verdict = _VERDICTS[run.state].format(time=human_time(run.seconds or 0.0))
-    when = f"{time_of(begun).day} {time_of(begun):%B %Y, %H:%M:%S} UTC" if begun else None
+    when = f"{time_of(begun).day} {time_of(begun):%B %Y, %H:%M} UTC" if begun else None
     cores = f"{begun['cores']:g} cores" if begun.get("cores") else None
     machine = [begun.get("platform"), cores, human_size(begun.get("memory"))]
     dropped = dropped_targets(run)
