@@ -6,7 +6,7 @@
 | ``session`` | what a build step needs beside them: logs of its own, a server that it does not leave behind |
 | ``server`` | starting, asking and stopping servers of sccache |
 | ``statistics`` | hits and misses, host and device apart |
-| ``trust`` | the self-test before device objects are taken from a cache |
+| ``trust`` ``trial`` | the self-test before device objects are taken from a cache, and what it tries |
 """
 
 from rocm_wheels.compile.cache.program import CompilerCache, find_compiler_cache
