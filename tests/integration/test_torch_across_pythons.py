@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,14 @@ class World:
     first: One
     second: One
 
-    def build(self, one: One, *, clean: bool = False) -> Built:
+    def build(self, one: One, targets: Sequence[str] = TARGETS, *, clean: bool = False) -> Built:
         sdk = look_at_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
         request = BuildRequest(
             project=load_project("pytorch"),
             source=self.torch,
             platform="linux",
             sdk=sdk,
-            targets=TARGETS,
+            targets=tuple(targets),
             version="2.13.0+rocm7.1.0",
             suffix="+rocm7.1.0",
             flash_attention=False,
@@ -99,7 +99,6 @@ class World:
             python_tag=one.base.tag,
             out_dir=self.folder / "out",
             log=log,
-            install_requirements=lambda files: None,
             preloads=ask_preloads(one.python, "linux", base),
             clean=clean,
         )
@@ -181,3 +180,18 @@ def test_the_second_python_compiles_only_what_knows_of_python(world: World) -> N
         traces += [f"cpython-{first.base.tag[2:]}".encode(), str(first.base.path.parent.parent).encode()]
     found = [trace for trace in traces if trace in content or any(trace.decode() in name for name in names)]
     assert found == []
+
+
+def test_sets_of_targets_and_pythons_take_turns(world: World) -> None:
+    """Back in a set's tree the same Python compiles nothing, another one what is its own."""
+    made = {}
+    for targets in (["gfx942"], ["gfx1100"]):
+        made[targets[0]] = world.build(world.first, targets)
+        assert len(made[targets[0]].compiled) == 12
+    for targets in (["gfx942"], ["gfx1100"]):
+        again = world.build(world.first, targets)
+        assert (again.tree, again.compiled) == ("taken back from parking", ())
+        assert again.wheel == made[targets[0]].wheel
+    other = world.build(world.second, ["gfx942"])
+    assert other.tree.startswith("taken back from parking; shared with ")
+    assert other.compiled == ("Module.cpp.o", "stub.cpp.o")
