@@ -8,6 +8,7 @@ import re
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of writing
 _CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNING}\ud800-\udfff]")
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
 
 
 def plain(text: str) -> str:
@@ -21,6 +22,11 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """Return text on one line, with single blanks."""
     return " ".join(plain(text).split())
+
+
+def brief(text: str) -> str:
+    """Return text with 12 digits of each long digest or commit in it."""
+    return _DIGEST.sub(r"\1…", text)
 
 
 def last_line(tail: bytes) -> str:

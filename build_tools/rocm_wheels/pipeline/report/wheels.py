@@ -25,12 +25,13 @@ def wheels_part(run: Run) -> Markup | None:
         rows.append(
             [
                 join(
-                    code(_name(output)), tag("span", f"sha256 {output.get('sha256') or '?'}", class_="digest")
+                    code(_name(output)),
+                    tag("span", f"sha256 {output.get('sha256') or '?'}", class_="digest"),
+                    tag("span", "made before this run", class_="of") if step.state == "skipped" else None,
                 ),
                 human_size(output.get("size")),
                 output.get("version") or step.begun.get("version") or "",
                 "not read" if targets is None else ", ".join(_in_order(targets)) or "none",
-                "made before" if step.state == "skipped" else "made now",
             ]
         )
     if not rows:
@@ -38,7 +39,7 @@ def wheels_part(run: Run) -> Markup | None:
     where = run.begun.get("output")
     return join(
         tag("p", f"{human_size(total)} in all", join(", in ", code(where)) if where else None, "."),
-        table(["file", "size", "version", "targets", ""], rows, numbers={1}, wide={0, 3}),
+        table(["file", "size", "version", "targets"], rows, numbers={1}, wide={0, 3}),
     )
 
 
