@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from run_records import WrittenRun
 
 from rocm_wheels.pipeline.record.memory import tree_memory
-from rocm_wheels.pipeline.record.plain import last_line, one_line, plain
+from rocm_wheels.pipeline.record.plain import brief, last_line, one_line, plain
 from rocm_wheels.pipeline.record.reading import read_run
 from rocm_wheels.pipeline.record.status import RunStatus, status_of
 
@@ -123,6 +123,14 @@ PLAIN = [
 @pytest.mark.parametrize(("text", "shown"), PLAIN)
 def test_nothing_in_a_text_controls_what_shows_it(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+def test_long_digests_are_cut_and_nothing_else_is() -> None:
+    long, word = "0123456789abcdef" * 4, "a" * 11
+    assert (
+        brief(f"changed ({long} → {long[:40]}) {word} gfx942")
+        == f"changed ({long[:12]}… → {long[:12]}…) {word} gfx942"
+    )
 
 
 @given(st.text())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rocm_wheels import log
-from rocm_wheels.pipeline.record.plain import one_line, plain
+from rocm_wheels.pipeline.record.plain import brief, one_line, plain
 from rocm_wheels.pipeline.summary import human_size, human_time
 
 if TYPE_CHECKING:
@@ -120,7 +120,13 @@ def _figures(step: StepStatus) -> Iterable[str]:
 
 def _step_row(step: StepView) -> list[str]:
     time = "" if step.seconds is None else human_time(step.seconds)
-    return [one_line(step.id), step.state, time, human_size(step.peak_memory or None), one_line(step.why)]
+    return [
+        one_line(step.id),
+        step.state,
+        time,
+        human_size(step.peak_memory or None),
+        brief(one_line(step.why)),
+    ]
 
 
 def _failure(step: StepView) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rocm_wheels.pipeline.record.plain import brief
 from rocm_wheels.pipeline.record.reading import Run, StepView
 from rocm_wheels.pipeline.record.vocabulary import Event
 from rocm_wheels.pipeline.report.markup import Markup, join, tag
-from rocm_wheels.pipeline.report.tables import code, facts, outcome, table
+from rocm_wheels.pipeline.report.tables import code, outcome, table
 from rocm_wheels.pipeline.summary import human_size, human_time
 
 WRONG = ("failed", "timeout", "interrupted", "killed")
@@ -19,7 +20,6 @@ def steps_part(run: Run) -> Markup:
     for step in run.steps.values():
         ended, estimate = step.ended or {}, step.begun.get("estimate") or {}
         expected = estimate.get("seconds")
-        why = [step.why] if step.why else []
         after = step.begun.get("after") or []
         rows.append(
             [
@@ -30,7 +30,7 @@ def steps_part(run: Run) -> Markup:
                 human_size(step.peak_memory or None),  # 0: it ended before anybody looked
                 _cores(step, ended),
                 join(
-                    "; ".join(why), tag("span", f"after {', '.join(after)}", class_="of") if after else None
+                    brief(step.why), tag("span", f"after {', '.join(after)}", class_="of") if after else None
                 ),
             ]
         )
@@ -97,15 +97,15 @@ def commands_part(run: Run) -> Markup | None:
 
 
 def _facts(step: StepView) -> Markup:
-    begun = step.begun
-    ended = step.ended or {}
-    made_from = ended.get("fingerprint") or begun.get("fingerprint")
-    return facts(
-        [
-            ("compile jobs", begun.get("jobs")),
-            ("fingerprint", code(made_from) if made_from else None),
-            ("log", code(step.log) if step.log else None),
-        ]
+    made_from = (step.ended or {}).get("fingerprint") or step.begun.get("fingerprint")
+    jobs = step.begun.get("jobs")
+    said = [
+        f"{jobs} compile jobs" if jobs else None,
+        join("fingerprint ", code(made_from)) if made_from else None,
+        join("log ", code(step.log)) if step.log else None,
+    ]
+    return tag(
+        "p", [join(" · " if n else None, one) for n, one in enumerate(filter(None, said))], class_="note"
     )
 
 
