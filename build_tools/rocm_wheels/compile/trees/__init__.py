@@ -26,15 +26,12 @@ from rocm_wheels.compile.trees.enter import enter_tree
 from rocm_wheels.compile.trees.key import TreeKey, tree_key
 from rocm_wheels.compile.trees.pythons import steady_cmake
 from rocm_wheels.compile.trees.state import KEY_FILE
-from rocm_wheels.compile.trees.waiting import WaitingTree, list_trees, remove_tree, trees_of
+from rocm_wheels.compile.trees.waiting import trees_of
 
 __all__ = [
     "KEY_FILE",
     "TreeKey",
-    "WaitingTree",
     "enter_tree",
-    "list_trees",
-    "remove_tree",
     "steady_cmake",
     "tree_key",
     "trees_of",

@@ -10,10 +10,9 @@ from pathlib import Path
 from rocm_wheels.compile.generated import ignored_files
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.trees.key import TreeKey
-from rocm_wheels.compile.trees.moves import bring_back, send_away, undo_departure, undo_returns
+from rocm_wheels.compile.trees.moves import bring_back, files_below, send_away, undo_departure, undo_returns
 from rocm_wheels.compile.trees.pythons import pass_on
 from rocm_wheels.compile.trees.state import GOING, KEY_FILE, State
-from rocm_wheels.compile.trees.waiting import finish_removals
 from rocm_wheels.errors import BuildError
 
 _BINARIES = (".so", ".pyd", ".dll", ".dylib")
@@ -108,7 +107,7 @@ class _Trees:
         if not (place / "trees" / self._relative(self.main) / KEY_FILE).is_file():
             return False
         generated = place / "generated"
-        files = [path for path in sorted(generated.rglob("*")) if not path.is_dir()]
+        files = files_below(generated)
         moves = [(path.relative_to(place), path.relative_to(generated)) for path in files]
         folders = [self._relative(folder) for folder in reversed(self._folders)]
         moves += [(Path("trees") / f, f) for f in folders if (place / "trees" / f).is_dir()]
@@ -120,9 +119,8 @@ class _Trees:
         undo_departure(self._source, self._parked / state.key.name)
 
     def recover(self) -> None:
-        """Undo a return that a kill cut, and finish what it was deleting."""
+        """Undo a return that a kill cut."""
         undo_returns(self._source, self._parked)
-        finish_removals(self._parked)
 
     def discard(self, state: State) -> None:
         """Delete our own build folders but for a key file that says so: after a kill the next run goes on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import filecmp
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +30,9 @@ def undo_departure(source: Path, place: Path) -> None:
     What the source has again by now is newer, and stays.
     """
     for part in ("generated", "trees"):
-        for path in sorted((place / part).rglob("*"), reverse=True):
+        for path in files_below(place / part):
             home = source / path.relative_to(place / part)
-            if not home.exists() and not path.is_dir():
+            if not os.path.lexists(home):
                 _rename(path, home)
     if place.is_dir():
         shutil.rmtree(place)
@@ -50,16 +51,22 @@ def undo_returns(source: Path, waiting: Path) -> None:
     for journal in sorted(waiting.glob(f"*/{_RETURNING}")):
         place = journal.parent
         for name, home in reversed(json.loads(journal.read_text(encoding="utf-8"))):
-            if (source / home).exists() and not (place / name).exists():
+            if os.path.lexists(source / home) and not os.path.lexists(place / name):
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 (source / home).rename(place / name)
         journal.unlink()
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return all files and links of a folder; a link to a folder is one, and not followed."""
+    found = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sorted(found)
+
+
 def _rename(old: Path, new: Path) -> None:
     if new.is_dir() and not new.is_symlink() and not any(new.iterdir()):
         new.rmdir()
-    if new.exists():
+    if os.path.lexists(new):
         if new.is_file() and old.is_file() and filecmp.cmp(old, new, shallow=False):
             return
         raise BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
