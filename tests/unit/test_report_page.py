@@ -185,6 +185,21 @@ def test_a_log_of_ninja_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "the copy of ninja's log cannot be read" in checked(run.folder).text
 
 
+def test_a_line_that_nobody_reads_is_folded(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin()
+    run.begin_step("build-apex-cp312")
+    log = run.folder / "build-apex-cp312.log"
+    message = f"building apex failed\n  log: {log}\n  repeat: cd /srv && {'A=b ' * 300}python -m build"
+    run.end_step("build-apex-cp312", "failed", 3, message=message)
+    run.end("failed", 12)
+    page = checked(run.folder)
+    assert "repeat: cd /srv && A=b" in page.text
+    assert "python -m build" in page.text
+    assert page.tags["details"] == 2
+    assert page.text.count(f"{log}") == 2  # in the message, and beside its commands
+
+
 def test_steps_of_the_plan_that_did_not_begin_are_named(tmp_path: Path) -> None:
     run = night(tmp_path)
     (run.folder / "plan.json").write_text('{"steps": [{"id": "variant-audio-cp312"}, {"id": "check-cache"}]}')

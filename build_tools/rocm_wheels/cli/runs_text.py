@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline.record.reading import Run, StepView
     from rocm_wheels.pipeline.record.status import RunStatus, StepStatus
 
+_LONG = 300  # characters of a line of a message; its log and the report have it whole
 _STYLES = {"done": ("green",), "running": ("bold",), "skipped": ("dim",)}
 
 
@@ -136,9 +137,10 @@ def _failure(step: StepView) -> str:
     ended = step.ended or {}
     lost = "no end is recorded" if step.ended is None else "no reason is recorded"
     said = plain(ended.get("message") or "").strip() or lost
-    lines = [f"{one_line(step.id)}: {step.state}: {said}"]
+    told = [_cut(line, _LONG) for line in said.splitlines()]
+    lines = [f"{one_line(step.id)}: {step.state}: {told[0]}", *told[1:]]
     lines += [f"tip: {plain(ended['tip']).strip()}"] if ended.get("tip") else []
-    lines += [f"log: {step.log}"] if step.log else []
+    lines += [f"log: {step.log}"] if step.log and str(step.log) not in said else []
     return "\n".join(lines)
 
 

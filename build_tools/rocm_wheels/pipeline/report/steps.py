@@ -11,6 +11,7 @@ from rocm_wheels.pipeline.report.markup import Markup, join, tag
 from rocm_wheels.pipeline.report.tables import code, outcome, table
 from rocm_wheels.pipeline.summary import human_size, human_time
 
+_LONG = 400  # characters of a line that nobody reads at first
 WRONG = ("failed", "timeout", "interrupted", "killed")
 
 
@@ -65,13 +66,24 @@ def failures_part(run: Run) -> Markup | None:
             tag(
                 "article",
                 tag("h3", step.id, " ", outcome(step.state)),
-                tag("pre", message),
+                _message(message),
                 tag("p", tag("strong", "Tip: "), ended["tip"]) if ended.get("tip") else None,
-                tag("p", "Log: ", code(step.log)) if step.log else None,
+                tag("p", "Log: ", code(step.log)) if step.log and str(step.log) not in message else None,
                 class_=f"failure {step.state}",
             )
         )
     return join(parts) if parts else None
+
+
+def _message(message: str) -> Markup:
+    """Show a message; its very long lines (a command with its whole environment) are folded."""
+    lines = message.strip("\n").split("\n")
+    short = [line for line in lines if len(line) <= _LONG]
+    long = [line.strip() for line in lines if len(line) > _LONG]
+    folded = [
+        tag("details", tag("summary", f"{line[:60]}…"), tag("pre", line), class_="inner") for line in long
+    ]
+    return join(tag("pre", "\n".join(short)) if short else None, folded)
 
 
 def commands_part(run: Run) -> Markup | None:
