@@ -69,11 +69,6 @@ class Workspace:
         return self.root / "environments"
 
     @property
-    def trees(self) -> Path:
-        """Build trees of other configurations, waiting for their turn."""
-        return self.root / "trees"
-
-    @property
     def runs(self) -> Path:
         """One folder a run: its plan, its record, and the log of each step."""
         return self.root / "runs"

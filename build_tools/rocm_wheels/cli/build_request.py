@@ -53,7 +53,7 @@ def sdk_request(options: Mapping[str, Any], env: Mapping[str, str]) -> SdkReques
             raise UsageError(f"--find-links: there is no folder {links}")
     cache = options["pip_cache_dir"]
     return SdkRequest(
-        python=_active_python(env) if options["current_env"] else _base_python(),
+        python=_active_python(env) if options["current_env"] else _base_python(env),
         rocm_spec=options["rocm_sdk_version"],
         extras=extras,
         index_url=options["index_url"],
@@ -167,9 +167,11 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _base_python() -> Path:
+def _base_python(env: Mapping[str, str]) -> Path:
     """Return the interpreter below our own virtual environment: wheels are built for it."""
-    return Path(getattr(sys, "_base_executable", None) or sys.executable).absolute()
+    from rocm_wheels.sdk.interpreter import ask_interpreter
+
+    return ask_interpreter(Path(sys.executable), env).path
 
 
 def _active_python(env: Mapping[str, str]) -> Path:

@@ -42,24 +42,23 @@ def build_wheel(
     python: Path,
     python_tag: str,
     out_dir: Path,
-    parking: Path | None = None,
     log: Path,
     preloads: Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Finished, Path], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
 ) -> BuiltWheel:
     """Build one wheel into ``out_dir``.
 
     ``env`` is the build's whole environment, in which all that the build requires is installed, and ``base``
-    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how that ended.
+    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how it ended.
     Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
     """
     folder = request.folder
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
-    waiting = parking or trees_of(request.source, base)
+    waiting = trees_of(request.source, base)
     marker = waiting / request.project.name / "running.json"
     with (
         leftovers_excluded(request.source, marker, log, base),
@@ -76,7 +75,7 @@ def build_wheel(
         what = f"building {request.project.name}"
         finished = run(argv, env=env, cwd=folder, log=log, on_line=on_line, check=None, what=what)
         if ran is not None:
-            ran(shown, finished, folder)
+            ran(shown, env, finished)
         if finished.returncode:
             command = repeat_command(shown, cwd=folder, base=base, env=env)
             raise _failed(request, finished.returncode, log, begin, command)

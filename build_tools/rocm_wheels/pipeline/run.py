@@ -13,7 +13,6 @@ from pathlib import Path
 from rocm_wheels import __version__, groups, log
 from rocm_wheels.errors import RocmWheelsError, explain
 from rocm_wheels.model.project import load_project
-from rocm_wheels.pipeline.before import findings_before
 from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
@@ -21,6 +20,7 @@ from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.plan.file import write_plan
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
 from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.pipeline.preflight.planned import preflight
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding
 from rocm_wheels.pipeline.preflight.table import refuse_errors
 from rocm_wheels.pipeline.record.writing import RunRecord, new_run
@@ -57,7 +57,7 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
             rows = _rows(planned, planned.facts, outcomes)
             say_what_holds(planned)
             return Summary(rows, None, time.monotonic() - begin)
-        findings = findings_before(planned)
+        findings = preflight(planned)
         refuse_errors(findings)
         say_what_holds(planned)
         for finding in findings:

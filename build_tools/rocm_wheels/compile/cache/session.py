@@ -17,6 +17,8 @@ from rocm_wheels.compile.cache.statistics import DEVICE_LOG, HOST_LOG
 from rocm_wheels.process import capture
 from rocm_wheels.workspace import write_whole
 
+_CTIME = "include_file_ctime"
+
 
 @contextmanager
 def cache_session(cache: CompilerCache, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
@@ -41,22 +43,30 @@ def cache_session(cache: CompilerCache, env: Mapping[str, str], folder: Path) ->
 def ccache_variables(
     cache: CompilerCache, env: Mapping[str, str], folder: Path, logs: Path
 ) -> dict[str, str]:
-    """Return what makes ccache log into ``logs`` and look at what it would not see.
+    """Return what makes ccache log into ``logs`` and look at the right things.
 
     Compilers of two ROCm packages can have the same size and date (archives store dates; installers
     copy them), so their content is what counts, unless the user chose another check than ccache's own.
+    A header's status changes with each hard link that an installer makes to it or takes away; ccache (4.14)
+    would then compile twice and store nothing. Its date and content are looked at all the same.
     """
     found = {
         HOST_LOG: os.fspath(logs / "host.log"),
         DEVICE_LOG: os.fspath(logs / "device.log"),
         **_device_libraries(env, folder),
     }
-    check = capture([cache.program, "--get-config", "compiler_check"], env=env, what="ccache --get-config")
-    if check == "mtime" and "CCACHE_COMPILERCHECK" not in env:
+    if _setting(cache, "compiler_check", env) == "mtime" and "CCACHE_COMPILERCHECK" not in env:
         found["CCACHE_COMPILERCHECK"] = "content"
+    overlooked = [word.strip() for word in _setting(cache, "sloppiness", env).split(",") if word.strip()]
+    if _CTIME not in overlooked:
+        found["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _CTIME])
     if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
         found["HIP_CLANG_LAUNCHER"] = os.fspath(_device_launcher(cache, folder))
     return found
+
+
+def _setting(cache: CompilerCache, name: str, env: Mapping[str, str]) -> str:
+    return capture([cache.program, "--get-config", name], env=env, what=f"ccache --get-config {name}")
 
 
 def _device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -85,19 +85,7 @@ class Trial:
         object.__setattr__(self, "source", self.folder / "source")
 
     def compile(self, target: str) -> Compile:
-        """Compile the kernel through the cache; more than once when it stores nothing.
-
-        ccache leaves alone what reads a file whose status has just changed, and that of a header changes
-        with each hard link that an installer makes to it or takes away.
-        """
-        for pause in PAUSES:
-            found = self._once(target)
-            if not found.counts.uncacheable:
-                break
-            time.sleep(pause)
-        return found
-
-    def _once(self, target: str) -> Compile:
+        """Compile the kernel through the cache."""
         wrapped = {**self.env, "HIP_CLANG_LAUNCHER": os.fspath(self.cache.program)}
         before = Counts()
         if self.cache.kind == "ccache":

@@ -74,7 +74,7 @@ def find_pieces(
     steps = sorted(path.stem for path in _entries(workspace.steps) if path.suffix == ".json")
     found: list[Piece] = []
     if wanted & {"trees", "set-aside", "remains"}:
-        for folder in _entries(workspace.trees):
+        for folder in _entries(workspace.root / "trees"):
             found += _trees(folder, folder.name, steps, None)
         for project, source in sources.items():
             if source.is_dir():

@@ -82,6 +82,7 @@ class Screen:
                 said = [
                     f"{step}  {human_time(now - begun)}  {last_line(path)}"
                     for step, (begun, path) in self._running.items()
+                    if live or now - begun >= _SIGN_OF_LIFE_SECONDS / 2
                 ]
                 if live:
                     log.live("  |  ".join(said))

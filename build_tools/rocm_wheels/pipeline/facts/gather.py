@@ -186,7 +186,7 @@ def look_at_python(
         why = looked.why if request.install_rocm and not made else ""
         if environment is None and not why:
             raise _missing(sdk, workspace)
-    ready = make_ready(environment, sdk, env) if environment is not None and not why else None
+    ready = make_ready(environment, sdk, workspace, env) if environment is not None and not why else None
     return PythonFacts(
         python=python,
         version=version,

@@ -24,7 +24,8 @@ class Package:
     def identity(self) -> str:
         """Return version and a digest of the installed files, as RECORD lists them."""
         text = self.record.read_text(encoding="utf-8", errors="surrogateescape")
-        lines = sorted(line for line in text.splitlines() if ".dist-info/" not in line)
+        files = [line for line in text.splitlines() if not line.startswith("../")]  # scripts hold a path
+        lines = sorted(line for line in files if ".dist-info/" not in line)
         digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape"))
         return f"{self.version} {digest.hexdigest()[:12]}"
 

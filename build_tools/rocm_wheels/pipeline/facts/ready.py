@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import RocmSdk, ask
 from rocm_wheels.sdk.environment_spec import target_family
 from rocm_wheels.sdk.install import BuildEnvironment
-from rocm_wheels.workspace import write_json
+from rocm_wheels.sdk.shared import shared_sdk
+from rocm_wheels.workspace import Workspace, write_json
 
 _ANSWERS = "rocm-wheels-answers.json"
-_FORMAT = 1
+_FORMAT = 2
 _TAG = (
     "import sys, sysconfig, json; "
     "free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''; "
@@ -49,14 +50,21 @@ class Ready:
         return look_at_sdk(version=said.version, root=said.root, cmake=said.cmake, bin=said.bin)
 
 
-def make_ready(environment: BuildEnvironment, request: SdkRequest, env: Mapping[str, str]) -> Ready:
-    """Ask what an environment has, or take what it said before of the very same packages. Raises SdkError."""
+def make_ready(
+    environment: BuildEnvironment, request: SdkRequest, workspace: Workspace, env: Mapping[str, str]
+) -> Ready:
+    """Ask what an environment has, or take what it said before of the very same packages. Raises SdkError.
+
+    ROCm is reached by a path that all environments with the same packages share.
+    """
     if request.current_env:  # somebody else's: nothing is written there
         return _asked(environment, env)
     place = environment.prefix / _ANSWERS
     if (known := _remembered(place, environment, env)) is not None:
         return known
     ready = _asked(environment, env)
+    shared = shared_sdk(ready.sdk, ready.content, workspace.root / "rocm", _content)
+    ready = replace(ready, sdk=shared)
     write_json(
         place,
         {
@@ -73,11 +81,16 @@ def make_ready(environment: BuildEnvironment, request: SdkRequest, env: Mapping[
 
 
 def digest_of_records(site_packages: Path, pattern: str) -> str:
-    """Digest the RECORD files of installed packages: they hold the hash of every file."""
+    """Digest the RECORD files of installed packages: they hold the hash of every file.
+
+    What the installer itself wrote is left out: metadata, and scripts, which hold the environment's path.
+    """
     digest = hashlib.sha256()
     for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
         lines = [
-            line for line in record.read_text(encoding="utf-8").splitlines() if ".dist-info/" not in line
+            line
+            for line in record.read_text(encoding="utf-8").splitlines()
+            if ".dist-info/" not in line and not line.startswith("../")
         ]
         digest.update(f"{record.parent.name}\n{chr(10).join(sorted(lines))}\n".encode())
     return digest.hexdigest()[:16]
@@ -90,7 +103,11 @@ def _asked(environment: BuildEnvironment, env: Mapping[str, str]) -> Ready:
     if implementation != "cpython":
         raise SdkError(f"{environment.python} is {implementation}; wheels of torch are built for CPython")
     site_packages = Path(purelib)
-    return Ready(environment, sdk, tag, site_packages, digest_of_records(site_packages, "rocm*.dist-info"))
+    return Ready(environment, sdk, tag, site_packages, _content(site_packages))
+
+
+def _content(site_packages: Path) -> str:
+    return digest_of_records(site_packages, "rocm*.dist-info")
 
 
 def _remembered(place: Path, environment: BuildEnvironment, env: Mapping[str, str]) -> Ready | None:

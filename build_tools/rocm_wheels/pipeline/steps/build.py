@@ -161,8 +161,9 @@ class BuildStep:
         if turn.jobs is not None:
             environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(turn.jobs)
 
-        def ran(argv: list[str], finished: Finished, cwd: Path) -> None:
-            turn.ran(argv, finished, cwd=cwd, changes=environment_changes(self.planned.base, environment))
+        def ran(argv: list[str], env: Mapping[str, str], finished: Finished) -> None:
+            changes = environment_changes(self.planned.base, env)
+            turn.ran(argv, finished, cwd=self.planned.request.folder, changes=changes)
 
         began = time.monotonic()
         try:
@@ -175,7 +176,7 @@ class BuildStep:
         self,
         environment: Mapping[str, str],
         preloads: Preloads | None,
-        ran: Callable[[list[str], Finished, Path], None],
+        ran: Callable[[list[str], Mapping[str, str], Finished], None],
     ) -> BuiltWheel:
         turn, ready = self.turn, self.turn.ready
         return build_wheel(
@@ -185,7 +186,6 @@ class BuildStep:
             python=ready.environment.python,
             python_tag=ready.python_tag,
             out_dir=turn.facts.workspace.fresh / turn.step.id,
-            parking=turn.facts.workspace.trees,
             log=turn.log,
             preloads=preloads,
             clean=turn.facts.request.clean,

@@ -32,7 +32,7 @@ def install_rocm(turn: Turn) -> None:
         environment = install_into(request.python, request, facts.env, turn.say)
     else:
         environment = ensure_environment(request, facts.workspace, facts.env, turn.say)
-    ready = make_ready(environment, request, facts.env)
+    ready = make_ready(environment, request, facts.workspace, facts.env)
     if facts.locked is not None:
         facts.locked.check_rocm(ready.sdk.version)
     log.note(f"ROCm {ready.sdk.version} at {ready.sdk.root} ({request.requirement})")
@@ -49,7 +49,7 @@ def install_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str
         environment = ensure_environment(request, workspace, env, upgrade=True)
     how = f"done in {human_time(time.monotonic() - begin)}" if environment.created else "up to date"
     log.note(f"install-rocm: {how} ({request.requirement})")
-    return make_ready(environment, request, env)
+    return make_ready(environment, request, workspace, env)
 
 
 def install_tools(turn: Turn) -> None:

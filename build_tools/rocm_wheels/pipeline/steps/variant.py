@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels import log
+from rocm_wheels.pipeline.plan.step import KnownAfter
 from rocm_wheels.pipeline.stamps import Output
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.variants.stamp import StampRequest, plan_stamps, write_stamps
@@ -30,10 +31,20 @@ def stamp_variant(turn: Turn) -> None:
     done = turn.facts.done.get(turn.step.id)
     before = () if done is None else done.stamp.outputs
     ours = {Path(one.path) for one in before if one.fault() is None}
-    targets = tuple(turn.known_inputs["targets"].split(","))
-    written = [stamp_wheel(Path(wheel.path), turn.known_inputs["ROCm"], targets, ours) for wheel in wheels]
+    rocm = turn.known_inputs["ROCm"]
+    written = [stamp_wheel(Path(wheel.path), rocm, _served(turn, wheel), ours) for wheel in wheels]
     labels = sorted({label for _, label in written})
     turn.succeed(tuple(Output.of(path) for path, _ in written), label=", ".join(labels))
+
+
+def _served(turn: Turn, wheel: Output) -> tuple[str, ...]:
+    """Return the targets of the set whose folder a wheel is in: one wheel may be in several."""
+    folders = turn.planner.graph.folders(turn.step, turn.facts.request.output)
+    sets = [turn.step.cell.target_set] if len(folders) == 1 else list(turn.planner.graph.sets)
+    name = dict(zip(folders, sets, strict=True))[Path(wheel.path).parent]
+    targets = turn.planner.targets(replace(turn.step.cell, target_set=name))
+    assert not isinstance(targets, KnownAfter)
+    return targets
 
 
 def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path]) -> tuple[Path, str]:
