@@ -201,6 +201,32 @@ def test_a_step_has_counts_of_its_own(
     assert left == {"ccache": ["hip-ccache"], "sccache": ["sccache.lock"]}[cache.kind]
 
 
+def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:
+    """They link and unlink the headers of a ROCm that another environment has too."""
+    cache = cache_of("ccache")
+    env |= cache.variables("linux") | {"CCACHE_SLOPPINESS": "locale"}
+    header = sdk.root / "include" / "hip" / "hip_runtime.h"
+    busy = threading.Event()
+
+    def install() -> None:
+        while not busy.is_set():
+            (tmp_path / "linked").hardlink_to(header)
+            (tmp_path / "linked").unlink()
+
+    thread = threading.Thread(target=install)
+    thread.start()
+    try:
+        with cache_session(cache, env, tmp_path / "work") as variables:
+            step = {**env, **variables}
+            build(cache, sdk, step, tmp_path / "src")
+            found = statistics(cache, step)
+    finally:
+        busy.set()
+        thread.join()
+    assert found.device == Counts(misses=1)
+    assert variables["CCACHE_SLOPPINESS"] == "locale,include_file_ctime"
+
+
 def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env: dict[str, str]) -> None:
     libraries = tmp_path / "bitcode"
     libraries.mkdir()
