@@ -115,6 +115,24 @@ def test_a_report_is_written_whole_or_to_stdout(
     assert "Still running" in Path("deep/er/page.html").read_text()
 
 
+def test_nothing_in_a_record_controls_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, evil = WrittenRun(tmp_path / "runs"), "\x1b]0;evil\x07\x1b[2J\u202e\x00"
+    run.begin(
+        command=evil, host=evil, version=evil, targets=[evil], platform=evil, lock=evil, lock_digest=evil
+    )
+    run.begin_step(evil, why=evil, log=evil, estimate={"seconds": 3, "source": evil})
+    run.begin_step("build-" + evil, log=evil)
+    run.record.write("output", step=evil, path=evil, size=3, sha256=evil)
+    run.end_step("build-" + evil, "failed", 3, message=evil, tip=evil)
+    for argv in (["runs"], ["runs", "show"], ["status"]):
+        code, out, err = told([*argv, "--work-dir", str(tmp_path)], capsys)
+        assert code == 0
+        assert out.replace("\n", "").isprintable()
+        assert "evil" not in out + err
+
+
 def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(["runs", "--work-dir", str(tmp_path)], capsys) == (
         0,

@@ -81,7 +81,7 @@ def shown(run: Run, *, width: int | None) -> str:
             [
                 one_line(w.get("path") or "?").rpartition("/")[2],
                 human_size(w.get("size")),
-                w.get("sha256") or "",
+                one_line(w.get("sha256") or ""),
             ]
             for w in wheels
         ]
@@ -140,7 +140,7 @@ def _failure(step: StepView) -> str:
     told = [_cut(line, _LONG) for line in said.splitlines()]
     lines = [f"{one_line(step.id)}: {step.state}: {told[0]}", *told[1:]]
     lines += [f"tip: {plain(ended['tip']).strip()}"] if ended.get("tip") else []
-    lines += [f"log: {step.log}"] if step.log and str(step.log) not in said else []
+    lines += [f"log: {one_line(str(step.log))}"] if step.log and str(step.log) not in said else []
     return "\n".join(lines)
 
 
