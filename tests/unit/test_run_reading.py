@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -158,18 +159,21 @@ _HOLES = st.lists(
 )
 
 
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return whole(tmp_path_factory.mktemp("runs")).record.path.read_bytes()
+
+
 @given(_HOLES)
-@settings(max_examples=150, deadline=None)
-def test_no_damage_makes_a_record_unreadable(
-    tmp_path_factory: pytest.TempPathFactory, holes: list[tuple[float, int, bytes]]
-) -> None:
-    run = whole(tmp_path_factory.mktemp("runs"))
-    text = bytearray(run.record.path.read_bytes())
+@settings(max_examples=200, deadline=None)
+def test_no_damage_makes_a_record_unreadable(text: bytes, holes: list[tuple[float, int, bytes]]) -> None:
+    damaged = bytearray(text)
     for place, length, put in holes:
-        begin = int(place * len(text))
-        text[begin : begin + length] = put
-    run.record.path.write_bytes(text)
-    found = read_run(run.folder)
+        begin = int(place * len(damaged))
+        damaged[begin : begin + length] = put
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "events.jsonl").write_bytes(damaged)
+        found = read_run(Path(folder))
     for step in found.steps.values():
         assert step.seconds is None or step.seconds >= -1e10
         assert isinstance(step.outputs, tuple)
