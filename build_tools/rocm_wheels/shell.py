@@ -29,9 +29,8 @@ _SECRET_PART = re.compile(
     r"(?P<name>\b(?:bearer-token|AccountKey|SharedAccessSignature|sig|signature|access_token)=)(?P<value>[^&;|\s]+)",
     re.IGNORECASE,
 )
-_ASSIGNMENT = re.compile(
-    r"(?P<before>(?:.*[:])?(?:-D)?)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL
-)
+# a word that sets a variable, at its end as CMake's -DNAME=value and --set-env project:NAME=value do
+_ASSIGNMENT = re.compile(r"(?P<name>(?<![A-Za-z0-9_-])(?:-D)?[A-Za-z_][A-Za-z0-9_]*)=(?P<value>[^\s;|&]+)")
 _SHORTEST = 6  # a shorter value is a word that lines are full of
 
 
@@ -44,13 +43,15 @@ def hide_value(name: str, value: str) -> str:
     """Return a variable's value as it may be shown: ``***`` when its name tells of a secret."""
     if value and _SECRET_NAME.search(name):
         return HIDDEN
-    return _SECRET_PART.sub(rf"\g<name>{HIDDEN}", hide_credentials(value))
+    return _hide_parts(value)
 
 
 def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secret values of an environment, the longest first: programs print them as well."""
     found = {value for name, value in env.items() if _SECRET_NAME.search(name)}
-    found.update(match["value"] for value in env.values() for match in _SECRET_PART.finditer(value))
+    for value in env.values():
+        found.update(match["value"] for match in _SECRET_PART.finditer(value))
+        found.update(match["value"] for match in _ASSIGNMENT.finditer(value) if _is_secret(match))
     return tuple(sorted((value for value in found if len(value) >= _SHORTEST), key=len, reverse=True))
 
 
@@ -83,7 +84,7 @@ def shell_line(
 
     Secrets show as ``***``: in the variables, and in words that set one (``--set-env triton:GH_PAT=…``).
     """
-    words = [shlex.quote(_shown_word(os.fspath(word))) for word in argv]
+    words = [shlex.quote(_hide_parts(os.fspath(word))) for word in argv]
     prefix: list[str] = []
     if changes:
         shown = shown_environment(changes)
@@ -96,8 +97,11 @@ def shell_line(
     return hide_credentials(line)
 
 
-def _shown_word(word: str) -> str:
-    match = _ASSIGNMENT.fullmatch(word)
-    if match is None:
-        return word
-    return f"{match['before']}{match['name']}={hide_value(match['name'], match['value'])}"
+def _hide_parts(text: str) -> str:
+    """Hide what is secret inside a value or a word of a command."""
+    text = _SECRET_PART.sub(rf"\g<name>{HIDDEN}", hide_credentials(text))
+    return _ASSIGNMENT.sub(lambda found: f"{found['name']}={HIDDEN}" if _is_secret(found) else found[0], text)
+
+
+def _is_secret(assignment: re.Match[str]) -> bool:
+    return _SECRET_NAME.search(assignment["name"].removeprefix("-D")) is not None
