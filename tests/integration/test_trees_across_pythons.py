@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from small_project import Make, base, compiled, make, python, recipe, source, status
 
-from rocm_wheels.compile.trees import KEY_FILE, pythons
+from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.compile.sdk_tree import look_at_sdk
+from rocm_wheels.compile.trees import KEY_FILE, pythons, steady_cmake
 from rocm_wheels.model.project import AcrossPythons, Project
 
 __all__ = ["base", "make", "python", "recipe", "source"]
@@ -67,6 +70,42 @@ def test_killed_between_two_pythons_the_tree_belongs_to_none(
     assert again.tree.startswith("continued; shared with another Python, ")
     assert not any(path.exists() for path in made)
     assert compiled(source) == []
+
+
+def installed_cmake(place: Path, version: str) -> Path:
+    """Make an environment that has a cmake of this version as a package; return its Python."""
+    for name in ("bin/cmake", "share/cmake/Modules/x.cmake"):
+        (place / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / "data" / name).write_text(version)
+    programs = {"cmake": "exit 0", "python": f"printf '{version}\\n{place}/data/bin\\n'"}
+    for name, text in programs.items():
+        (place / "bin").mkdir(exist_ok=True)
+        (place / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / "bin" / name).chmod(0o755)
+    return place / "bin" / "python"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
+def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_path: Path) -> None:
+    (tmp_path / "rocm").mkdir()
+    sdk = look_at_sdk(version="7.1.0", **dict.fromkeys(("root", "cmake", "bin"), tmp_path / "rocm"))
+    request = BuildRequest(shared, source, "linux", sdk, ("gfx942",), "1.0", "")
+    first, second, newer = (
+        installed_cmake(tmp_path / name, version)
+        for name, version in (("1", "3.9"), ("2", "3.9"), ("3", "4.0"))
+    )
+    copies = source / "build" / ".cmake-program"
+    (copies / "3.9.part" / "bin").mkdir(parents=True)  # of a run that was killed
+    for one in (first, second):
+        env = steady_cmake(request, one, {"PATH": f"{one.parent}:/usr/bin"})
+        assert env["PATH"] == f"{copies}/3.9/bin:{one.parent}:/usr/bin"
+        assert sorted(path.name for path in copies.iterdir()) == ["3.9"]
+        assert (copies / "3.9/share/cmake/Modules/x.cmake").read_text() == "3.9"
+    env = steady_cmake(request, newer, {"PATH": str(newer.parent)})
+    assert env["PATH"].startswith(f"{copies}/4.0/bin:") and not (copies / "3.9").exists()
+    (newer.parent / "python").write_text("#!/bin/sh\n")  # this cmake is not a package of Python
+    assert steady_cmake(request, newer, {"PATH": str(newer.parent)}) == {"PATH": str(newer.parent)}
+    assert steady_cmake(request, newer, {"PATH": "/nowhere"}) == {"PATH": "/nowhere"}
 
 
 def test_without_a_rule_every_python_has_its_own_tree(make: Make, source: Path) -> None:

@@ -21,7 +21,12 @@ from rocm_wheels.errors import BuildError
 from rocm_wheels.process import capture
 
 _CMAKE = ".cmake-program"
-_ASK_CMAKE = "import cmake; print(cmake.__version__); print(cmake.CMAKE_BIN_DIR)"
+_ASK_CMAKE = """
+import importlib.util
+if importlib.util.find_spec("cmake"):
+    import cmake
+    print(cmake.__version__, cmake.CMAKE_BIN_DIR, sep="\\n")
+"""
 
 
 def pass_on(request: BuildRequest, state: State, key: TreeKey, made: frozenset[str]) -> str:
@@ -69,6 +74,8 @@ def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) ->
     if Path(program).parent != python.parent:  # the machine's own: the same for all anyway
         return changed
     said = capture([python, "-I", "-c", _ASK_CMAKE], env=env, what=f"asking {python} where its cmake is")
+    if not said:  # it is no package of this Python: conda's, the distribution's
+        return changed
     version, folder = said.splitlines()
     main = request.folder / request.project.build.trees[0]
     place = main / _CMAKE / version
