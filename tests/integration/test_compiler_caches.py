@@ -292,8 +292,12 @@ def test_a_server_of_the_users_stays(sccache: CompilerCache, tmp_path: Path, env
         with cache_session(sccache, named, tmp_path / "work") as found:
             assert found == {}
         assert is_listening(named)
-    with cache_session(sccache, named, tmp_path / "work"):
-        assert is_listening(named)
+    first, second = (cache_session(sccache, named, tmp_path / "work") for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert is_listening(named)
+    second.__exit__(None, None, None)
     assert not is_listening(named)
 
 
@@ -388,6 +392,17 @@ def test_a_remote_cache_gets_its_credentials(
             counts.append(statistics(cache, step))
     assert (counts[0].device.hits, counts[1].device.hits, counts[1].host.hits) == (0, 1, 1)
     assert "PUT" in handler.seen and "refused" not in handler.seen and handler.files
+
+
+def test_with_a_remote_storage_each_step_has_a_server_of_its_own(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
+) -> None:
+    env |= {"SCCACHE_WEBDAV_ENDPOINT": store[0], "SCCACHE_WEBDAV_TOKEN": "of-the-store"}
+    with cache_session(sccache, env, tmp_path / "work") as first:
+        with cache_session(sccache, env, tmp_path / "work") as second:
+            assert first["SCCACHE_SERVER_PORT"] != second["SCCACHE_SERVER_PORT"]
+        assert is_listening(first) and not is_listening(second)
+    assert not is_listening(first)
 
 
 def test_a_storage_out_of_reach_is_told_without_its_token(

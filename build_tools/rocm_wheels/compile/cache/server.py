@@ -1,9 +1,9 @@
 """Servers of sccache: its clients pass each compile to one, which holds the storage and the counts.
 
 A client that finds no server starts one, which stays. So one is started before a build and stopped after
-it, on a port of its own. Two servers on one folder of cached files harm each other (sccache's page on
-local storage), so all steps of a work directory that run at a time share one, and a server of the
-user's that serves the same folder is used as it is.
+it, on a port of its own, and a step's counts are its own. But two servers on one folder of cached files
+harm each other (sccache's page on local storage): with such a storage all steps of a work directory that run
+at a time share one, and its counts; and a server of the user's that serves the same folder is used as it is.
 """
 
 from __future__ import annotations
@@ -29,20 +29,30 @@ _ATTEMPTS = 5
 # what decides where a server stores, and with which rights; compared as a digest
 _STORAGE = ("SCCACHE_", "AWS_", "ACTIONS_", "ALIBABA_CLOUD_", "TENCENTCLOUD_")
 _ADDRESS = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
-_OF_A_CLIENT = (*_ADDRESS, "SCCACHE_IDLE_TIMEOUT", "SCCACHE_LOG", "SCCACHE_ERROR_LOG")
+_OF_A_CLIENT = ("SCCACHE_IDLE_TIMEOUT", "SCCACHE_LOG", "SCCACHE_ERROR_LOG")
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server of ours: its port, the storage that it names, and a digest of what it was started with."""
+    """A server of ours: its port, the storage that it names, and a digest of what it was started with.
+
+    Port 0 stands for the address that the user's variables name.
+    """
 
     port: int
     location: str
     settings: str
 
     @property
+    def local(self) -> bool:
+        """Whether it stores on this machine (``Local disk: …``, or a chain of storages with one)."""
+        return "disk" in self.location.lower()
+
+    @property
     def variables(self) -> dict[str, str]:
         """What lets clients find it."""
+        if not self.port:
+            return {}
         return {"SCCACHE_SERVER_PORT": str(self.port), "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
 
 
@@ -60,13 +70,9 @@ def server_of_its_own(program: Path, env: Mapping[str, str]) -> Iterator[Mapping
 def shared_server(program: Path, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
     """Use the server of ``folder``, started by the first that comes and stopped by the last that goes.
 
-    Where the user named an address, that is used: a server that listens there stays, else one is started
-    there and stopped. What a killed run left is used again, or replaced when its settings are others.
+    With a remote storage each step has its own. Where the user named an address, that is used: a server
+    that listens there stays. What a killed run left is used again, or replaced when its settings are others.
     """
-    if any(env.get(name) for name in _ADDRESS):
-        with _at_the_users_address(program, env):
-            yield {}
-        return
     from filelock import FileLock
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,9 +88,11 @@ def shared_server(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
         with door:
             mine.release()
             Path(mine.lock_file).unlink(missing_ok=True)
-            if server is not None and not _users(folder):
+            shared = server is not None and server == _read(place)
+            if server is not None and not (shared and _users(folder)):
                 stop(program, {**env, **server.variables})
-                place.unlink(missing_ok=True)
+                if shared:
+                    place.unlink(missing_ok=True)
 
 
 def stop(program: Path, env: Mapping[str, str]) -> None:
@@ -112,24 +120,11 @@ def is_listening(env: Mapping[str, str]) -> bool:
     return False
 
 
-@contextmanager
-def _at_the_users_address(program: Path, env: Mapping[str, str]) -> Iterator[None]:
-    started = not is_listening(env)
-    if started:
-        _run_server(program, env)
-    try:
-        yield
-    finally:
-        if started:
-            stop(program, env)
-
-
 def _find_or_start(program: Path, env: Mapping[str, str], place: Path, *, alone: bool) -> Server | None:
-    """Return the server of the folder, a new one, or ``None`` where the user's serves the same files."""
-    settings = _settings(env)
+    """Return the server of the folder or a new one; ``None`` where one of the user's is to be used."""
     known = _read(place)
-    if known is not None and _location(program, {**env, **known.variables}) == known.location:
-        if known.settings == settings:
+    if known is not None and known.location == _location(program, {**env, **known.variables}):
+        if known.settings == _settings(env):
             return known
         if not alone:
             raise BuildError(
@@ -137,18 +132,21 @@ def _find_or_start(program: Path, env: Mapping[str, str], place: Path, *, alone:
                 tip="wait for it, or set the same SCCACHE_ variables for both",
             )
         stop(program, {**env, **known.variables})
-    server = _start(program, env)
-    if (
-        server.location.startswith("Local disk")
-        and is_listening(env)
-        and _location(program, env) == server.location
-    ):
-        log.note(
-            "a server of sccache that serves the same files is running; its counts are not this build's alone"
-        )
-        stop(program, {**env, **server.variables})
-        return None
-    write_json(place, {"port": server.port, "location": server.location, "settings": server.settings})
+    if named := any(env.get(name) for name in _ADDRESS):
+        if is_listening(env):
+            return None
+        _run_server(program, env)
+        server = Server(0, _location(program, env), _settings(env))
+    else:
+        server = _start(program, env)
+        if server.local and _location(program, env) == server.location:
+            log.note(
+                "a server of sccache that serves the same files is running; it is used, and counts for all"
+            )
+            stop(program, {**env, **server.variables})
+            return None
+    if server.local or named:
+        write_json(place, {"port": server.port, "location": server.location, "settings": server.settings})
     return server
 
 
