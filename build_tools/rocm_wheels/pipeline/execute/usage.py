@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
+import psutil
+
+from rocm_wheels.pipeline.record.memory import tree_memory
+
 _SECONDS = 0.5
 
 
 class Usage:
-    """Watches a process and all that it starts, from a thread. ``peak`` is in bytes.
-
-    Memory is the sum of what each process has resident: pages that several share count for each.
-    """
+    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``tree_memory`` counts."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -37,32 +38,15 @@ class Usage:
             self._thread.join()
 
     def _watch(self) -> None:
-        import psutil
-
+        assert self._pid is not None
         try:
             leader = psutil.Process(self._pid)
-        except psutil.Error:
-            return
-        while True:
-            self._look(leader)
-            if self._over.wait(_SECONDS):
-                return
-
-    def _look(self, leader: object) -> None:
-        import psutil
-
-        assert isinstance(leader, psutil.Process)
-        try:
-            everyone = [leader, *leader.children(recursive=True)]
-            times = leader.cpu_times()
-        except psutil.Error:
-            return  # it has just ended
-        memory = 0
-        for one in everyone:
-            try:
-                memory += one.memory_info().rss
-            except psutil.Error:
-                continue
-        self.peak = max(self.peak, memory)
-        spent = times.user + times.system + times.children_user + times.children_system
-        self.cpu_seconds = max(self.cpu_seconds, spent)
+            while True:
+                times = leader.cpu_times()
+                spent = times.user + times.system + times.children_user + times.children_system
+                self.cpu_seconds = max(self.cpu_seconds, spent)
+                self.peak = max(self.peak, tree_memory(self._pid) or 0)
+                if self._over.wait(_SECONDS):
+                    return
+        except psutil.NoSuchProcess:
+            return  # it has ended

@@ -31,7 +31,7 @@ class Planner:
 
     def is_current(self, name: str) -> bool:
         """Tell whether what a step makes is there and counts."""
-        return name in self.settled and self.settled[name].verdict == "skip"
+        return name in self.settled and (self.settled[name].verdict == "skip" or self.settled[name].brought)
 
     def targets(self, cell: Cell) -> tuple[str, ...] | KnownAfter:
         """Return what is compiled for in a cell; a cell without a set is for the targets of all sets."""

@@ -128,14 +128,12 @@ def _python_of(planner: Planner, step: Step) -> Path:
 def _again(planner: Planner, step: Step) -> Step:
     """Look whether a current wheel is where this run wants it, with what it wants in it."""
     request, stamp = planner.facts.request, planner.facts.done[step.id].stamp
-    reasons = [
-        "--clean" if request.clean else "",
-        "it was not verified" if request.verify and not stamp.facts.get("verified") else "",
-        _elsewhere(planner, step),
-        _other_lock(planner, step),
-    ]
-    why = next((reason for reason in reasons if reason), "")
-    return replace(step, verdict="run", why=why) if why else step
+    if request.clean:
+        return replace(step, verdict="run", why="--clean")
+    if request.verify and not stamp.facts.get("verified"):
+        return replace(step, verdict="run", why="it was not verified")
+    why = _elsewhere(planner, step) or _other_lock(planner, step)
+    return replace(step, verdict="run", why=why, brought=True) if why else step
 
 
 def _elsewhere(planner: Planner, step: Step) -> str:

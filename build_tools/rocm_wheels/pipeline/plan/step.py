@@ -52,8 +52,9 @@ class Step:
     """One step. ``after``: steps that must have succeeded; ``behind``: steps that must only have ended,
     because they work in the same tree or environment.
 
-    ``command`` is what the step itself starts, ready for a shell; ``environment`` are the variables that
-    it changes (``None``: removed). ``why`` says why it runs, or why that is not known yet.
+    ``brought``: it runs only to bring the wheel that is there to where it is wanted. ``command`` is what
+    the step itself starts, ready for a shell; ``environment`` are the variables that it changes (``None``:
+    removed). ``why`` says why it runs, or why that is not known yet.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Step:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     verdict: Verdict = "known later"
     why: str = ""
+    brought: bool = False
     estimate: Estimate | None = None
 
     @property

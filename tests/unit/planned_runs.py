@@ -1,0 +1,130 @@
+"""Facts of runs that never were: five projects, any number of Pythons and targets, ROCm installed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.machine import Machine
+from rocm_wheels.model.project import build_order, load_project
+from rocm_wheels.pipeline.estimates import History
+from rocm_wheels.pipeline.facts.gather import Done, Facts, PythonFacts, Tree
+from rocm_wheels.pipeline.facts.ready import Ready
+from rocm_wheels.pipeline.plan.graph import Graph, make_graph
+from rocm_wheels.pipeline.plan.settle import make_plan
+from rocm_wheels.pipeline.plan.step import KnownAfter, Step
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+from rocm_wheels.pipeline.stamps import Stamp
+from rocm_wheels.sdk.ask import RocmSdk
+from rocm_wheels.sdk.install import BuildEnvironment
+from rocm_wheels.sources.identity import TreeIdentity
+
+NAMES = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
+GIB = 1 << 30
+
+
+def make_facts(
+    folder: Path,
+    *,
+    tags: Sequence[str] = ("cp312",),
+    targets: str = "gfx942,gfx1100",
+    served: Sequence[str] = ("gfx942", "gfx1100"),
+    rocm: bool = True,
+    done: Mapping[str, Done] | None = None,
+    **request: Any,
+) -> Facts:
+    """Return facts; ``rocm``: ROCm is installed. Other words are those of the request."""
+    sources = {name: folder / "sources" / name for name in NAMES}
+    for tree in sources.values():
+        tree.mkdir(parents=True, exist_ok=True)
+        (tree / "setup.py").touch()
+    sdk = folder / "sdk"
+    for part in ("bin", "lib/cmake", "lib/rocm_sysdeps"):
+        (sdk / part).mkdir(parents=True, exist_ok=True)
+    asked: dict[str, Any] = {
+        "sdk": SdkRequest(folder / "python", rocm_spec="==7.1.0"),
+        "install_rocm": True,
+        "output": folder / "dist",
+        "work": folder / "work",
+        "sources": sources,
+        "given": frozenset(),
+        "chosen": dict.fromkeys(NAMES, True),
+        "platform": "linux",
+        "targets": targets,
+    }
+    answers = RocmSdk("7.1.0", sdk, sdk / "lib/cmake", sdk / "bin", tuple(served), {"rocm": "7.1.0"})
+    return Facts(
+        request=WheelsRequest(**{**asked, **request}),
+        projects=tuple(build_order([load_project(name) for name in NAMES])),
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere"},
+        pythons={tag: _python(folder, tag, answers if rocm else None) for tag in tags},
+        trees={name: _tree(sources[name], name) for name in NAMES},
+        done=dict(done or {}),
+        machine=Machine(cores=64, memory=256 * GIB, free_memory=200 * GIB),
+        history=History(),
+        tools=("cmake>=3.27", "ninja"),
+    )
+
+
+def _python(folder: Path, tag: str, answers: RocmSdk | None) -> PythonFacts:
+    prefix = folder / "environments" / tag
+    environment = BuildEnvironment(prefix / "bin/python", prefix / "bin", prefix, created=False)
+    ready = None
+    if answers is not None:
+        ready = Ready(environment, answers, tag, prefix / "lib", "digest-of-rocm")
+    python = folder / f"python-of-{tag}"
+    inputs = {"requirement": "rocm==7.1.0", "python": str(python)}
+    return PythonFacts(python, "3.12.1", tag, inputs, "" if ready else "not made yet", ready, {})
+
+
+def _tree(source: Path, name: str) -> Tree:
+    identity = TreeIdentity(
+        commit=f"{name}-commit", upstream=None, tree=f"{name}-tree", dirty=False, epoch=10**9
+    )
+    version = None if name == "triton" else "2.9.0"
+    return Tree(source, identity, version, None, ("numpy",), {"requirements.txt": f"{name}-requirements"})
+
+
+def settled(facts: Facts) -> tuple[Graph, dict[str, Step]]:
+    """Plan."""
+    graph = make_graph(facts)
+    return graph, make_plan(graph, facts)
+
+
+def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
+    """Return the facts once every step (or those named) was done as planned, whatever that takes."""
+    from dataclasses import replace
+
+    while True:
+        graph, steps = settled(facts)
+        due = [
+            step
+            for step in steps.values()
+            if step.verdict == "run" and step.fingerprint and (only is None or step.id in only)
+        ]
+        if not due:
+            return facts
+        facts = replace(facts, done={**facts.done, **{step.id: _did(step, graph, facts) for step in due}})
+
+
+def _did(step: Step, graph: Graph, facts: Facts) -> Done:
+    from rocm_wheels.pipeline.stamps import Output
+
+    inputs = {name: value for name, value in step.inputs.items() if not isinstance(value, KnownAfter)}
+    outputs: list[Output] = []
+    known: dict[str, Any] = {}
+    if step.kind == "install-tools":
+        known = {"packages": {name: {"numpy": "2.0 digest"} for name in NAMES}}
+    if step.kind == "probe-targets":
+        known = {"faults": dict.fromkeys(inputs["targets"].split(","))}
+    if step.kind in ("build", "variant"):
+        folders = graph.folders(step, facts.request.output)
+        outputs = [Output(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}") for folder in folders]
+        known = {
+            "content": f"content-of-{step.id}",
+            "version": "2.9.0+rocm7.1.0",
+            "verified": True,
+            "lock": "",
+        }
+    return Done(Stamp(step.id, inputs, tuple(outputs), known), None)

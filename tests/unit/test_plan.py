@@ -1,0 +1,248 @@
+"""Plans: what waits for what, what runs and why, and the file that another machine goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from planned_runs import NAMES, finish, make_facts, settled
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.pipeline.facts.gather import Done, Facts
+from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_index, write_plan
+from rocm_wheels.pipeline.plan.graph import Graph, make_graph
+from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.plan.text import plan_text
+
+BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
+
+
+def before(graph: Graph, name: str) -> set[str]:
+    """All steps that must have ended before one begins."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        step = graph.steps[waiting.pop()]
+        new = {*step.after, *step.behind} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def beside(graph: Graph, one: str, other: str) -> bool:
+    return one not in before(graph, other) and other not in before(graph, one)
+
+
+def verdicts(steps: dict[str, Step]) -> dict[str, str]:
+    return {step.id: step.verdict for step in steps.values()}
+
+
+def test_projects_that_need_only_torch_run_beside_each_other(tmp_path: Path) -> None:
+    graph = make_graph(make_facts(tmp_path))
+    assert [step for step in graph.steps if step.startswith("build-")] == BUILDS
+    assert all(beside(graph, one, other) for one, other in combinations(BUILDS[2:], 2))
+    assert {"build-triton-cp312", "install-tools-cp312", "probe-targets"} <= before(graph, BUILDS[1])
+
+
+def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: Path) -> None:
+    tags = ("cp310", "cp312", "cp313t")
+    graph = make_graph(make_facts(tmp_path, tags=tags, targets="gfx942,gfx110X-all,gfx1201", per_target=True))
+    builds = [step for step in graph.steps.values() if step.kind == "build"]
+    assert len(builds) == 3 * (3 * 4 + 1)  # triton has no device code: one for all sets
+    for one, other in combinations(builds, 2):
+        same_tree = one.project == other.project
+        same_environment = one.cell.tag == other.cell.tag and one.cell.target_set != other.cell.target_set
+        if same_tree or (same_environment and one.cell.target_set and other.cell.target_set):
+            assert not beside(graph, one.id, other.id), (one.id, other.id)
+    assert beside(graph, "build-pytorch_audio-cp310-gfx942", "build-pytorch-cp312-gfx942")
+
+
+def test_what_is_not_known_yet_is_known_after_a_step(tmp_path: Path) -> None:
+    facts = make_facts(tmp_path, rocm=False)
+    _, steps = settled(facts)
+    assert {step.verdict for step in steps.values()} == {"run"}
+    torch = steps["build-pytorch-cp312"]
+    assert str(torch.inputs["everything else"]) == "known after install-rocm-cp312"
+    assert torch.fingerprint is None
+    assert torch.inputs["commit"] == "pytorch-commit"
+    facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets"])
+    _, steps = settled(facts)
+    assert steps["build-triton-cp312"].fingerprint is not None
+    assert str(steps["build-pytorch-cp312"].inputs["everything else"]) == "known after build-triton-cp312"
+    assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after build-pytorch-cp312"
+
+
+def test_a_finished_run_has_nothing_to_do_and_the_same_facts_give_the_same_plan(tmp_path: Path) -> None:
+    facts = finish(make_facts(tmp_path, packaging="variant"))
+    _, steps = settled(facts)
+    assert set(verdicts(steps).values()) == {"skip"}
+    assert settled(facts)[1] == steps
+
+
+def _other_commit(facts: Facts) -> Facts:
+    tree = facts.trees["pytorch"]
+    identity = replace(tree.identity, commit="another", tree="another")
+    return replace(facts, trees={**facts.trees, "pytorch": replace(tree, identity=identity)})
+
+
+def _other_variable(facts: Facts) -> Facts:
+    return replace(facts, env={**facts.env, "CXXFLAGS": "-O0"})
+
+
+def _other_set_env(facts: Facts) -> Facts:
+    return replace(facts, request=replace(facts.request, set_env={"apex": {"APEX_NEW": "1"}}))
+
+
+def _other_targets(facts: Facts) -> Facts:
+    return replace(facts, request=replace(facts.request, targets="gfx942"))
+
+
+def _other_requirements(facts: Facts) -> Facts:
+    tree = facts.trees["triton"]
+    return replace(facts, trees={**facts.trees, "triton": replace(tree, files={"requirements.txt": "other"})})
+
+
+def _tampered(facts: Facts) -> Facts:
+    done = facts.done["build-pytorch_audio-cp312"]
+    return replace(
+        facts, done={**facts.done, done.stamp.step: Done(done.stamp, "x.whl is not the file that was built")}
+    )
+
+
+def _other_rocm(facts: Facts) -> Facts:
+    python = facts.pythons["cp312"]
+    assert python.ready is not None
+    ready = replace(python.ready, content="other-digest")
+    return replace(facts, pythons={"cp312": replace(python, ready=ready)})
+
+
+def _elsewhere(facts: Facts) -> Facts:
+    return replace(facts, request=replace(facts.request, output=facts.request.output / "other"))
+
+
+# what changes → the steps that run for it, what one of them says, the steps that still do not run
+CHANGES: list[tuple[Callable[[Facts], Facts], list[str], str, list[str]]] = [
+    (
+        _other_commit,
+        ["build-pytorch-cp312"],
+        "commit changed (pytorch-commit → another)",
+        ["build-triton-cp312"],
+    ),
+    (_other_variable, ["build-triton-cp312"], "CXXFLAGS changed", ["install-tools-cp312", "probe-targets"]),
+    (_other_set_env, ["build-apex-cp312"], "APEX_NEW changed (it was not set, and is 1)", BUILDS[:2]),
+    (
+        _other_targets,
+        ["probe-targets", "build-pytorch-cp312"],
+        "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)",
+        ["build-triton-cp312", "install-tools-cp312"],
+    ),
+    (_other_requirements, ["install-tools-cp312"], "requirements.txt of triton changed", ["probe-targets"]),
+    (
+        _tampered,
+        ["build-pytorch_audio-cp312"],
+        "x.whl is not the file that was built",
+        [*BUILDS[:3], BUILDS[4]],
+    ),
+    (_other_rocm, ["install-tools-cp312", "probe-targets"], "ROCm packages changed", []),
+    (_elsewhere, BUILDS, "the wheel is not in ", ["install-tools-cp312"]),
+]
+
+
+@pytest.mark.parametrize("row", CHANGES, ids=lambda row: row[0].__name__)
+def test_a_changed_input_is_named_and_reaches_what_depends_on_it(
+    tmp_path: Path, row: tuple[Callable[[Facts], Facts], list[str], str, list[str]]
+) -> None:
+    change, runs, said, done = row
+    _, steps = settled(change(finish(make_facts(tmp_path))))
+    assert {steps[name].verdict for name in runs} == {"run"}
+    assert said in steps[runs[-1]].why
+    assert [name for name in done if steps[name].verdict != "skip"] == []
+    built = {name for name in runs if name.startswith("build-")}
+    assert "skip" not in {step.verdict for step in steps.values() if built & set(step.after)}
+
+
+def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    facts = make_facts(tmp_path, drop_bad_targets=True)
+    _, steps = settled(finish(facts, only=["install-tools-cp312"]))
+    assert str(steps["build-triton-cp312"].inputs["everything else"]) == "known after probe-targets"
+    facts = finish(facts, only=["install-tools-cp312", "probe-targets"])
+    probe = facts.done["probe-targets"]
+    faults = {"gfx942": None, "gfx1100": "cannot be compiled"}
+    facts = finish(
+        replace(
+            facts,
+            done={**facts.done, "probe-targets": Done(replace(probe.stamp, facts={"faults": faults}), None)},
+        )
+    )
+    assert settled(facts)[1]["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
+
+
+def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"gfx1201 is not among the targets of the installed ROCm 7\.1\.0"):
+        settled(make_facts(tmp_path, targets="gfx1201"))
+    with pytest.raises(UsageError, match="none is given"):
+        settled(make_facts(tmp_path, targets=None, per_target=True))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="names gfx942 twice"):
+        settled(make_facts(tmp_path, targets="gfx942,gfx942", per_target=True))
+
+
+# -- the file ------------------------------------------------------------------------------------------
+
+
+def plan_file(facts: Facts) -> PlanFile:
+    _, steps = settled(facts)
+    trees = {name: tree.identity for name, tree in facts.trees.items()}
+    return PlanFile.of(facts.request, Plan(steps, ("gfx942", "gfx1100")), trees, None)
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
+    file = plan_file(finish(make_facts(tmp_path, set_env={"apex": {"A": "b"}}), only=["install-tools-cp312"]))
+    write_plan(tmp_path / "plan.json", file)
+    back = read_plan(tmp_path / "plan.json")
+    assert (back.request, back.identities) == (file.request, file.identities)
+    for step in file.plan:
+        assert back.plan.step(step.id) == replace(step, estimate=None)
+    assert plan_json(back)["request"] == plan_json(file)["request"]
+
+
+def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path) -> None:
+    facts = make_facts(tmp_path)
+    sdk = replace(facts.request.sdk, index_url="https://me:secret@example.org/simple")
+    write_plan(tmp_path / "plan.json", plan_file(replace(facts, request=replace(facts.request, sdk=sdk))))
+    assert "secret" not in (tmp_path / "plan.json").read_text()
+    file = read_plan(tmp_path / "plan.json")
+    with pytest.raises(UsageError, match="its password is not in the plan"):
+        with_index(file, None)
+    assert with_index(file, sdk.index_url).request.sdk == sdk
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is not JSON"),
+        ("[]", "is no plan of this version"),
+        ('{"format": 99}', "is no plan of this version"),
+        ('{"format": 1, "steps": []}', "is a damaged plan"),
+        ('{"format": 1, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
+    ],
+)
+def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(DataError, match=said):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no step build-torch-cp312; did you mean build-pytorch-cp312\?"):
+        plan_file(make_facts(tmp_path)).plan.step("build-torch-cp312")
+
+
+def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
+    text = plan_text(plan_file(make_facts(tmp_path)).plan, details=True)
+    assert "runs   build-pytorch-cp312         not built yet  (about " in text
+    assert "input        everything else: known after install-tools-cp312" in text
+    assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} run, 1 are done" in text
+    assert "expected, one after another: " in text
