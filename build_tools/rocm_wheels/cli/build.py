@@ -95,8 +95,12 @@ def show_plan(request: Any, env: Mapping[str, str], *, as_json: bool, details: b
     from rocm_wheels.pipeline.plan.file import plan_json
     from rocm_wheels.pipeline.plan.planning import look_over, make_planned, say_what_holds
     from rocm_wheels.pipeline.plan.text import plan_text
+    from rocm_wheels.pipeline.preflight.planned import preflight
+    from rocm_wheels.pipeline.preflight.table import finding_lines
 
     planned = make_planned(look_over(request, env))
+    for line in finding_lines(preflight(planned)):
+        log.note(line)
     if as_json:
         click.echo(json.dumps(plan_json(planned.file), indent=1))
         return planned

@@ -6,30 +6,27 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from rocm_wheels import __version__, groups, log
 from rocm_wheels.errors import RocmWheelsError, explain
-from rocm_wheels.model.project import load_project
-from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
-from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.plan.file import write_plan
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
-from rocm_wheels.pipeline.plan.step import Step
 from rocm_wheels.pipeline.preflight.planned import preflight
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding
 from rocm_wheels.pipeline.preflight.table import refuse_errors
 from rocm_wheels.pipeline.record.writing import RunRecord, new_run
 from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.pipeline.rows import rows_of
 from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.workspace import WAIT, Workspace, exclusive
 
 PLAN = "plan.json"
-_SAID = {"not begun": "not built", "timeout": "stopped"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
         planned = make_planned(asked)
         if all(step.verdict == "skip" for step in planned.plan):
             outcomes = {step.id: Outcome(step, "skipped") for step in planned.plan}
-            rows = _rows(planned, planned.facts, outcomes)
+            rows = rows_of(planned.plan, planned.facts, outcomes)
             say_what_holds(planned)
             return Summary(rows, None, time.monotonic() - begin)
         findings = preflight(planned)
@@ -86,8 +83,12 @@ def _run(
     failure: RocmWheelsError | KeyboardInterrupt | None = None
     try:
         executor.run()
-    except KeyboardInterrupt as interrupted:
-        failure = interrupted
+    except (KeyboardInterrupt, RocmWheelsError) as ended:
+        failure = ended
+    except OSError:  # of the record itself, as a rule; what was at work makes room when it is ended
+        with suppress(OSError):
+            record.write("run-ended", outcome="failed", seconds=time.monotonic() - begin, exit_code=2)
+        raise
     finally:
         executor.screen.close()
     failures = [outcome.failure for outcome in executor.outcomes.values() if outcome.failure is not None]
@@ -101,7 +102,7 @@ def _run(
     )
     code = failure.exit_code if isinstance(failure, RocmWheelsError) else 130 if failure is not None else 0
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
-    rows = _rows(planned, executor.facts, executor.outcomes)
+    rows = rows_of(planned.plan, executor.facts, executor.outcomes)
     return Summary(rows, failure, seconds, record.folder)
 
 
@@ -136,47 +137,3 @@ def _end_left_behind(workspace: Workspace) -> None:
                 continue
         except RocmWheelsError:
             continue  # `run-step` is at it; a step of this run that needs it will say so
-
-
-def _rows(planned: Planned, facts: Facts, outcomes: Mapping[str, Outcome]) -> tuple[Row, ...]:
-    builds = [step for step in planned.plan if step.kind == "build"]
-    rows = []
-    for step in builds:
-        row = _row(step, facts, outcomes[step.id])
-        variant = outcomes.get(f"variant-{step.project}-{step.cell.suffix}")
-        if variant is not None and variant.state in ("done", "skipped"):
-            label = facts.done[variant.step.id].stamp.facts["label"]
-            row = replace(row, note=", ".join(filter(None, (row.note, f"variant {label}"))))
-        rows.append(row)
-    return tuple(rows)
-
-
-def _row(step: Step, facts: Facts, outcome: Outcome) -> Row:
-    name, seconds = str(step.project), outcome.seconds or None
-    common = Row(name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds)
-    if outcome.state not in ("done", "skipped"):
-        said = _SAID.get(outcome.state, outcome.state)
-        note = (
-            "an earlier wheel is still in the output" if _earlier(step, facts) and said != "not built" else ""
-        )
-        return replace(common, outcome=said, note=note)
-    stamp = facts.done[step.id].stamp
-    output = stamp.outputs[0]
-    verified = bool(stamp.facts["verified"])
-    return replace(
-        common,
-        outcome="built" if outcome.state == "done" and not outcome.again else "up to date",
-        wheel=Path(output.path).name,
-        version=str(stamp.facts["version"]),
-        targets=tuple(map(str, stamp.facts["targets"])) if verified else None,
-        size=output.size,
-        sha256=output.sha256,
-        checked="verified" if verified else "NOT VERIFIED (--no-verify)",
-        lock=facts.locked.digest if facts.locked else "",
-    )
-
-
-def _earlier(step: Step, facts: Facts) -> bool:
-    """Tell whether the output has a wheel of the project: of an earlier build, if this one failed."""
-    folder = facts.request.output / step.cell.target_set
-    return bool(wheels_of(folder, load_project(str(step.project)).distribution, step.cell.tag))

@@ -25,6 +25,7 @@ class Row:
     note: str = ""
     lock: str = ""  # SHA-256 of the lock that it was built from
     python: str = ""  # ABI tag
+    dropped: tuple[str, ...] = ()  # targets left out, because nothing compiles for them
     target_set: str = ""  # with --per-target: the folder of the output that it is in
 
 

@@ -1,0 +1,81 @@
+"""What a run came to, wheel by wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rocm_wheels.model.gfx import parse_targets
+from rocm_wheels.model.project import load_project
+from rocm_wheels.pipeline.collect import wheels_of
+from rocm_wheels.pipeline.execute.executor import Outcome
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.summary import Row
+
+_SAID = {"not begun": "not built", "timeout": "stopped"}
+
+
+def rows_of(plan: Plan, facts: Facts, outcomes: Mapping[str, Outcome]) -> tuple[Row, ...]:
+    """Return a row for each wheel of a plan, in its order, with its variant and the targets it lacks."""
+    builds = [step for step in plan if step.kind == "build"]
+    rows = []
+    for step in builds:
+        row = _row(step, facts, outcomes[step.id])
+        variant = outcomes.get(f"variant-{step.project}-{step.cell.suffix}")
+        if variant is not None and variant.state in ("done", "skipped"):
+            label = facts.done[variant.step.id].stamp.facts["label"]
+            row = replace(row, note=", ".join(filter(None, (row.note, f"variant {label}"))))
+        rows.append(_with_dropped(row, step, facts))
+    return tuple(rows)
+
+
+def _row(step: Step, facts: Facts, outcome: Outcome) -> Row:
+    name, seconds = str(step.project), outcome.seconds or None
+    common = Row(name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds)
+    if outcome.state not in ("done", "skipped"):
+        said = _SAID.get(outcome.state, outcome.state)
+        note = (
+            "an earlier wheel is still in the output" if _earlier(step, facts) and said != "not built" else ""
+        )
+        return replace(common, outcome=said, note=note)
+    stamp = facts.done[step.id].stamp
+    output = stamp.outputs[0]
+    verified = bool(stamp.facts["verified"])
+    return replace(
+        common,
+        outcome="built" if outcome.state == "done" and not outcome.again else "up to date",
+        wheel=Path(output.path).name,
+        version=str(stamp.facts["version"]),
+        targets=tuple(map(str, stamp.facts["targets"])) if verified else None,
+        size=output.size,
+        sha256=output.sha256,
+        checked="verified" if verified else "NOT VERIFIED (--no-verify)",
+        lock=facts.locked.digest if facts.locked else "",
+    )
+
+
+def _with_dropped(row: Row, step: Step, facts: Facts) -> Row:
+    """Say of a wheel which targets were left out of it, because nothing compiles for them."""
+    probe = facts.done.get("probe-targets")
+    if (
+        not facts.request.drop_bad_targets
+        or probe is None
+        or not load_project(str(step.project)).has_device_code
+    ):
+        return row
+    bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
+    if step.cell.target_set:
+        asked = {one.name: one.targets for one in facts.request.target_sets}[step.cell.target_set]
+        bad = [target for target in bad if target in parse_targets(str(asked))]
+    if not bad:
+        return row
+    note = ", ".join(filter(None, (row.note, f"WITHOUT {', '.join(bad)}, which does not compile")))
+    return replace(row, note=note, dropped=tuple(bad))
+
+
+def _earlier(step: Step, facts: Facts) -> bool:
+    """Tell whether the output has a wheel of the project: of an earlier build, if this one failed."""
+    folder = facts.request.output / step.cell.target_set
+    return bool(wheels_of(folder, load_project(str(step.project)).distribution, step.cell.tag))
