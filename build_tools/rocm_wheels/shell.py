@@ -7,6 +7,7 @@ What is secret: user and password of a URL, the values of variables whose names 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -44,6 +45,14 @@ def hide_value(name: str, value: str) -> str:
     if value and _SECRET_NAME.search(name):
         return HIDDEN
     return _hide_parts(value)
+
+
+def kept_value(name: str, value: str) -> str:
+    """Return a variable's value as it may be kept to be compared with: a digest stands for its secrets."""
+    shown = hide_value(name, value)
+    if shown == value:
+        return value
+    return f"{shown} (sha256 {hashlib.sha256(value.encode('utf-8', 'surrogateescape')).hexdigest()[:12]})"
 
 
 def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.compile.request import BuildRequest
+from rocm_wheels.shell import kept_value
 
 # Variables that a first configure writes down for good, or that change what is compiled. The names of
 # torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
@@ -68,7 +69,7 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
 
     Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for.
     """
-    parts = {name: value for name, value in env.items() if _is_configuration(name, value)}
+    parts = {n: kept_value(n, value) for n, value in env.items() if _is_configuration(n, value)}
     parts |= {
         "compilers": _compilers(env),
         "platform": request.platform,

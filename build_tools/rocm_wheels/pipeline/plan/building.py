@@ -14,6 +14,7 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import version_suffix, wheel_version
 from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.facts.ready import Ready
+from rocm_wheels.shell import kept_value
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
 _USERS = ("PYTHONPATH", "PYTHONHASHSEED", "SOURCE_DATE_EPOCH", "PYTORCH_VERSION", "TORCH_PACKAGE_NAME")
@@ -112,8 +113,8 @@ def _configuration(
     told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     found = {
         **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
-        **{name: environment[name] for name in told if name and name in environment},
-        **{name: facts.env[name] for name in _USERS if name in facts.env},
+        **{name: kept_value(name, environment[name]) for name in told if name and name in environment},
+        **{name: kept_value(name, facts.env[name]) for name in _USERS if name in facts.env},
         "ROCm packages": ready.content,
         "step": CODE_VERSION,
     }

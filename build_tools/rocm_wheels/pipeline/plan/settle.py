@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels import __version__
+from rocm_wheels.compile.cache.trust import CACHE_TEST_VERSION
 from rocm_wheels.compile.frontend import front_end_command
 from rocm_wheels.compile.probe import PROBE_VERSION
 from rocm_wheels.model.project import load_project
@@ -21,7 +22,6 @@ from rocm_wheels.sdk.uv import install_line
 from rocm_wheels.shell import environment_changes, shell_line, shown_environment
 
 TOOLS_VERSION = "1"
-CACHE_TEST_VERSION = "1"
 VARIANT_VERSION = "1"
 
 
