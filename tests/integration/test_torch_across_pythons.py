@@ -12,7 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from rocm_wheels.demo.artifacts import make_artifacts
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.project import load_project
+from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.sdk.ask import RocmSdk, ask
 from rocm_wheels.sdk.interpreter import Interpreter, ask_interpreter
 from rocm_wheels.sdk.interpreters import find_interpreters
@@ -44,7 +44,7 @@ pytestmark = [
 ]
 ROCM = "7.1.0+miniature"
 TARGETS = ("gfx942", "gfx1100")
-TOOLS = ("setuptools>=77,<82", "build", "cmake>=3.27", "ninja")
+TOOLS = ("setuptools>=77,<82", "build", "cmake>=3.27", "ninja", "scikit-build-core>=1.0")
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,23 @@ class World:
     first: One
     second: One
 
-    def build(self, one: One, targets: Sequence[str] = TARGETS, *, clean: bool = False) -> Built:
+    def build(
+        self,
+        one: One,
+        targets: Sequence[str] = TARGETS,
+        *,
+        clean: bool = False,
+        project: Project | None = None,
+        version: str = "2.13.0+rocm7.1.0",
+    ) -> Built:
         sdk = look_at_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
         request = BuildRequest(
-            project=load_project("pytorch"),
+            project=project or load_project("pytorch"),
             source=self.torch,
             platform="linux",
             sdk=sdk,
             targets=tuple(targets),
-            version="2.13.0+rocm7.1.0",
+            version=version,
             suffix="+rocm7.1.0",
             flash_attention=False,
             commit_epoch=1_750_000_000,
@@ -195,3 +203,57 @@ def test_sets_of_targets_and_pythons_take_turns(world: World) -> None:
     other = world.build(world.second, ["gfx942"])
     assert other.tree.startswith("taken back from parking; shared with ")
     assert other.compiled == ("Module.cpp.o", "stub.cpp.o")
+
+
+PYPROJECT = """
+[build-system]
+requires = ["scikit-build-core"]
+build-backend = "scikit_build_core.build"
+[project]
+name = "small"
+version = "1.0"
+[tool.scikit-build]
+build-dir = "build"
+"""
+CMAKE = {
+    "CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.26)
+project(small C)
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+add_subdirectory(src)
+""",
+    "src/CMakeLists.txt": """
+add_custom_command(OUTPUT kernel.c
+  COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_SOURCE_DIR}/kernel.in kernel.c
+  DEPENDS kernel.in COMMENT "Building kernel.c" VERBATIM)
+add_library(core STATIC kernel.c)
+set_property(TARGET core PROPERTY POSITION_INDEPENDENT_CODE ON)
+python_add_library(torch_python MODULE module.c WITH_SOABI)
+target_link_libraries(torch_python PRIVATE core)
+install(TARGETS torch_python DESTINATION small)
+""",
+    "src/kernel.in": "int kernel(void) { return 1; }\n",
+    "src/module.c": """
+#include <Python.h>
+int kernel(void);
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "torch_python", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_torch_python(void) { return kernel() ? PyModule_Create(&module) : NULL; }
+""",
+    ".gitignore": "/build/\n",
+}
+
+
+def test_scikit_build_core_is_given_the_one_cmake(world: World, tmp_path: Path) -> None:
+    """Newer torch is built by it. Commands that name CMake, as those of HIP objects do, stay the same."""
+    for name, text in {**CMAKE, "pyproject.toml": PYPROJECT}.items():
+        (tmp_path / "small" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "small" / name).write_text(text)
+    torch = load_project("pytorch")
+    project = torch.model_copy(update={"name": "small", "distribution": "small"})
+    one = replace(world, torch=tmp_path / "small", folder=tmp_path)
+    first = one.build(world.first, project=project, version="1.0")
+    assert sorted(first.compiled) == ["kernel.c", "kernel.c.o", "module.c.o"]
+    second = one.build(world.second, project=project, version="1.0")
+    assert second.compiled == ("module.c.o",)
+    alone = one.build(world.second, project=project, version="1.0", clean=True)
+    assert (alone.wheel, len(alone.compiled)) == (second.wheel, 3)

@@ -99,6 +99,7 @@ def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_
     for one in (first, second):
         env = steady_cmake(request, one, {"PATH": f"{one.parent}:/usr/bin"})
         assert env["PATH"] == f"{copies}/3.9/bin:{one.parent}:/usr/bin"
+        assert env["PYTHONPATH"] == f"{copies}/3.9/python"
         assert sorted(path.name for path in copies.iterdir()) == ["3.9"]
         assert (copies / "3.9/share/cmake/Modules/x.cmake").read_text() == "3.9"
     env = steady_cmake(request, newer, {"PATH": str(newer.parent)})

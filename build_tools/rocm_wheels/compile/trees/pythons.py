@@ -27,6 +27,14 @@ if importlib.util.find_spec("cmake"):
     import cmake
     print(cmake.__version__, cmake.CMAKE_BIN_DIR, sep="\\n")
 """
+_PACKAGE = """# the cmake of this build tree, for all Pythons that share it
+from pathlib import Path
+
+__version__ = "{version}"
+CMAKE_DATA = str(Path(__file__).parents[2])
+CMAKE_BIN_DIR = str(Path(CMAKE_DATA, "bin"))
+CMAKE_SHARE_DIR = str(Path(CMAKE_DATA, "share"))
+"""
 
 
 def pass_on(request: BuildRequest, state: State, key: TreeKey, made: frozenset[str]) -> str:
@@ -65,7 +73,8 @@ def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) ->
 
     CMake writes its own path into commands (of HIP objects, of static libraries), and each environment has
     its own cmake: ninja would take all of them for changed. So the tree has a copy (hard links)
-    of the program that was installed for the first Python; another version replaces it.
+    of the program that was installed for the first Python; another version replaces it. It is found on
+    PATH, and by scikit-build-core, which asks the package ``cmake`` before that, through PYTHONPATH.
     """
     changed = dict(env)
     program = shutil.which("cmake", path=env.get("PATH", ""))
@@ -82,13 +91,14 @@ def steady_cmake(request: BuildRequest, python: Path, env: Mapping[str, str]) ->
     if not place.is_dir():
         if place.parent.exists():
             shutil.rmtree(place.parent)
-        _copy(Path(folder).parent, place)
+        _copy(Path(folder).parent, place, version)
     prepend_path(changed, "PATH", place / "bin", request.platform)
+    prepend_path(changed, "PYTHONPATH", place / "python", request.platform)
     return changed
 
 
-def _copy(data: Path, place: Path) -> None:
-    """Copy the programs and modules of cmake; the folder appears whole."""
+def _copy(data: Path, place: Path, version: str) -> None:
+    """Copy the programs and modules of cmake, with a package that names them; the folder appears whole."""
 
     def link(old: str, new: str) -> str:
         try:
@@ -101,6 +111,9 @@ def _copy(data: Path, place: Path) -> None:
     try:
         for name in ("bin", "share"):
             shutil.copytree(data / name, part / name, copy_function=link, symlinks=True)
+        package = part / "python" / "cmake"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(_PACKAGE.format(version=version), encoding="utf-8")
         part.rename(place)
     except OSError as fault:
         raise BuildError(f"{data} cannot be copied to {place}: {fault}") from fault
