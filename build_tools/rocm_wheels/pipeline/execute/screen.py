@@ -35,11 +35,9 @@ class Screen:
             self._running[step] = (time.monotonic(), log_file)
             if not log.is_github():
                 log.note(log.paint(title, "bold"))
-            elif self._open:
-                self._lines[step] = [f"::group::{title}"]
-            else:
-                self._open = step
-                log.note(f"::group::{title}")
+                return
+            self._lines[step] = [f"::group::{title}"]
+            self._open_next()
 
     def line(self, step: str, text: str) -> None:
         """Show a line that a step has printed."""
@@ -56,15 +54,24 @@ class Screen:
         with self._lock:
             seconds = time.monotonic() - self._running.pop(step)[0]
             log.live("")
-            if log.is_github():
-                for text in self._lines.pop(step, []):
-                    log.note(text)
+            said = f"{step}: {log.paint(outcome, colour)} {human_time(seconds)}"
+            if not log.is_github():
+                log.note(said)
+            elif step == self._open:
                 log.note("::endgroup::")
-            log.note(f"{step}: {log.paint(outcome, colour)} {human_time(seconds)}")
-            if step == self._open:
-                self._open = next(iter(self._lines), "")
-                for text in self._lines.pop(self._open, []):
-                    log.note(text)
+                log.note(said)
+                self._open = ""
+                self._open_next()
+            else:
+                self._lines[step] += ["::endgroup::", said]
+
+    def _open_next(self) -> None:
+        """Print the groups that have ended, whole, and open that of a step at work: groups do not nest."""
+        while not self._open and self._lines:
+            step = next((name for name in self._lines if name not in self._running), next(iter(self._lines)))
+            for text in self._lines.pop(step):
+                log.note(text)
+            self._open = step if step in self._running else ""
 
     def close(self) -> None:
         """Stop drawing."""

@@ -1,0 +1,53 @@
+"""What people see of steps that run side by side."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels import log
+from rocm_wheels.pipeline.execute.screen import Screen, last_line
+
+
+@pytest.fixture
+def printed() -> io.StringIO:
+    stream = io.StringIO()
+    log.configure({"GITHUB_ACTIONS": "true"}, stream=stream)
+    return stream
+
+
+def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> None:
+    """Three steps at a time: the second ends within the first, the third outlives both."""
+    screen = Screen()
+    for step in ("one", "two", "three"):
+        screen.begin(step, "not built yet", Path("x.log"))
+    for number in range(2):
+        for step in ("one", "two", "three"):
+            screen.line(step, f"{step} says {number}")
+    screen.end("two", "failed after", "red")
+    screen.line("one", "one says 2")
+    screen.end("one", "done in", "green")
+    screen.line("three", "three says 2")
+    screen.end("three", "done in", "green")
+    screen.close()
+    log.configure({})
+    lines = [re.sub(r" 0\.\d s$", "", line) for line in printed.getvalue().splitlines()]
+    begin = "::group::{}: not built yet (log: x.log)"
+    assert lines == [
+        *(begin.format("one"), "one says 0", "one says 1", "one says 2", "::endgroup::", "one: done in"),
+        *(begin.format("two"), "two says 0", "two says 1", "::endgroup::", "two: failed after"),
+        *(begin.format("three"), "three says 0", "three says 1", "three says 2", "::endgroup::"),
+        "three: done in",
+    ]
+
+
+def test_the_last_line_of_a_log_that_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "step.log"
+    assert last_line(path) == ""
+    path.write_bytes(b"x" * 10_000 + b"\n[1/2] one\n[2/2] two\n\n  \n")
+    assert last_line(path) == "[2/2] two"
+    path.write_bytes(b"\xff half")
+    assert last_line(path) == "\N{REPLACEMENT CHARACTER} half"
