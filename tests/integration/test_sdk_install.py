@@ -91,8 +91,13 @@ def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None
 def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     (made.prefix / "stale").touch()
+    links = tmp_path / "work" / "rocm"  # by which other environments reach the ROCm in this one
+    links.mkdir()
+    (links / "rocm-1").symlink_to(made.prefix / "lib" / "site-packages")
+    (links / "rocm-2").symlink_to(tmp_path / "another environment")
     assert ensure(replace(spec, extras=("device-gfx942",)), tmp_path).created
     assert not (made.prefix / "stale").exists()
+    assert [link.name for link in links.iterdir()] == ["rocm-2"]
     assert "rocm-sdk-device-gfx942" in ask(made.python, ENV).installed
     # Packages of the same name and version, built again with other content, are noticed.
     core = next(Path(str(spec.find_links)).glob("rocm_sdk_libraries-*"))

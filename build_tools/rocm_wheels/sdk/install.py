@@ -26,6 +26,7 @@ from rocm_wheels.sdk.environment_spec import (
     python_version,
     target_family,
 )
+from rocm_wheels.sdk.shared import SHARED, forget_shared
 from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
 from rocm_wheels.workspace import Workspace, exclusive, write_json
 
@@ -67,6 +68,7 @@ def ensure_environment(
         if before == fingerprint(inputs) and (spec.pinned or not upgrade):
             return _environment(prefix, created=False)
         _say_why(prefix, before, upgrade=upgrade)
+        forget_shared(workspace.root / SHARED, prefix)
         _make(spec, prefix, inputs, env=env, on_line=on_line)
         return _environment(prefix, created=True)
 

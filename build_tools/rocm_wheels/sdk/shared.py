@@ -16,6 +16,8 @@ from pathlib import Path
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import RocmSdk
 
+SHARED = "rocm"  # the folder of the links, in a work directory
+
 
 def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Path], str]) -> RocmSdk:
     """Return an SDK with the paths that every environment with this content has in common.
@@ -46,6 +48,16 @@ def shared_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[P
     return replace(
         sdk, root=root, cmake=root / sdk.cmake.relative_to(sdk.root), bin=root / sdk.bin.relative_to(sdk.root)
     )
+
+
+def forget_shared(folder: Path, environment: Path) -> None:
+    """Remove the links in ``folder`` that lead into an environment which is about to change.
+
+    Else one would lead to other packages than its name says. Whoever shares it asks again.
+    """
+    for link in folder.glob("rocm-*"):
+        if link.is_symlink() and link.readlink().is_relative_to(environment):
+            link.unlink()
 
 
 def _has(place: Path, sdk: RocmSdk, content: str, content_at: Callable[[Path], str]) -> bool:
