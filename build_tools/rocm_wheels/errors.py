@@ -73,6 +73,12 @@ def of_exit_code(code: int) -> type[RocmWheelsError]:
     return next((one for one in known if one.exit_code == code), Unexpected)
 
 
+def named(failure: OSError, path: object) -> None:
+    """Have a failure of the disk name the path that it was about, where it does not: writes do not."""
+    if failure.filename is None and path is not None:
+        failure.filename = str(path)
+
+
 def explain(error: BaseException) -> str:
     """Join an error and its causes as "X because Y", then the innermost tip on its own line.
 

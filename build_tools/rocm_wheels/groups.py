@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -43,8 +43,9 @@ def started(leader: int) -> None:
 
 
 def ended(leader: int) -> None:
-    """Note that a group is over."""
-    _write(f"-{leader}\n")
+    """Note that a group is over; where the disk is full, its number tells as well."""
+    with suppress(OSError):
+        _write(f"-{leader}\n")
 
 
 def end_left_behind(path: Path) -> list[int]:
@@ -144,5 +145,9 @@ def _kill(pid: int) -> None:
 
 def _write(line: str) -> None:
     for path in _ledgers.get():
-        with path.open("a", encoding="ascii") as file:
-            file.write(line)
+        try:
+            with path.open("a", encoding="ascii") as file:
+                file.write(line)
+        except OSError as failure:
+            failure.filename = failure.filename or str(path)  # writing does not say
+            raise

@@ -8,6 +8,7 @@ form one process group, which ends with us, with a timeout or with an interrupti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,12 +17,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from rocm_wheels import ending, groups
-from rocm_wheels.errors import BuildError, RocmWheelsError
+from rocm_wheels.errors import BuildError, RocmWheelsError, named
 from rocm_wheels.shell import hide_secrets, secrets_of, shell_line
 
 _WINDOWS = sys.platform == "win32"
@@ -69,12 +71,12 @@ def run(
     begin = time.monotonic()
     child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
     expired = _Watchdog(child, timeout, silence)
-    if started is not None:
-        started(child.pid)
     secrets = secrets_of(env)
     tail: list[str] = []
     sink: IO[str] | None = None
     try:
+        if started is not None:
+            started(child.pid)
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             sink = log.open("a", encoding="utf-8", errors="replace")
@@ -96,14 +98,15 @@ def run(
                 on_line(line)
             tail = [*tail[1 - _TAIL_LINES :], line]
         child.wait()
-    except BaseException:
+    except BaseException as failure:
         end_tree(child)
+        if isinstance(failure, OSError):
+            named(failure, log)
         raise
     finally:
         _ended(child)
         expired.cancel()
-        if sink is not None:
-            sink.close()
+        _close(sink)
         if child.stdout is not None:
             child.stdout.close()
     if expired.fired:
@@ -169,8 +172,10 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
 
 def end_all() -> None:
     """End every program that is running now, in whatever thread it was started."""
-    for child in list(_running):
-        end_tree(child)
+    children = list(_running)
+    if children:
+        with ThreadPoolExecutor(len(children)) as pool:  # each has its 5 seconds at the same time
+            list(pool.map(end_tree, children))
 
 
 def _ended(child: subprocess.Popen[bytes]) -> None:
@@ -269,9 +274,21 @@ def _start(
         )
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
-    groups.started(child.pid)
     _running.add(child)
+    try:
+        groups.started(child.pid)
+    except BaseException:
+        end_tree(child)
+        _running.discard(child)
+        raise
     return child
+
+
+def _close(sink: IO[str] | None) -> None:
+    """Close a log. What a full disk did not take was told when it was written."""
+    if sink is not None:
+        with contextlib.suppress(OSError):
+            sink.close()
 
 
 def _tip(said: Sequence[str], tip: str | None) -> str | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels import ending, groups, log
-from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.errors import DataError, UsageError, named
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -104,9 +104,11 @@ def write_whole(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as failure:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(failure, OSError):
+            named(failure, path)
         raise
 
 
@@ -123,9 +125,11 @@ def copy_whole(source: Path, target: Path) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, target)
-    except BaseException:
+    except BaseException as failure:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(failure, OSError) and failure.filename2 in (None, name):
+            failure.filename2 = str(target)
         raise
 
 

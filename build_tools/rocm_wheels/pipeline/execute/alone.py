@@ -70,13 +70,14 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
     )
     usage = Usage()
     usage.started(pid)
-    outcome, code, failure = "done", 0, None
+    outcome, code, failure = "failed", 1, None
     try:
         with usage:
             again = run_in(record.folder, file, path, name, env)
+        outcome, code = "done", 0
         log.note(f"{name}: {'up to date' if again else 'done'} ({human_time(time.monotonic() - begin)})")
     except RocmWheelsError as known:
-        outcome, code, failure = "failed", known.exit_code, known
+        code, failure = known.exit_code, known
         raise
     except KeyboardInterrupt:
         outcome, code = "interrupted", 130

@@ -7,8 +7,7 @@ needs the failed step does not); what is at work ends.
 
 from __future__ import annotations
 
-import json
-import os
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,12 +15,12 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Literal
 
 from rocm_wheels import ending, groups, process
-from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit_code
+from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
 from rocm_wheels.machine import compile_jobs
 from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
+from rocm_wheels.pipeline.execute.result import State, end_of, read_result
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.facts.gather import Facts
@@ -33,8 +32,8 @@ from rocm_wheels.pipeline.record.writing import RunRecord
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
-State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
 _MOST_AT_A_TIME = 8
+_THREADS = "step-at-work"
 _COLOURS: Mapping[State, str] = {"done": "green"}
 _SAID: Mapping[State, str] = {"done": "done in", "timeout": "stopped after", "killed": "killed after"}
 
@@ -79,7 +78,7 @@ class Executor:
         sorter = TopologicalSorter({s.id: (*s.after, *s.behind) for s in self.graph.steps.values()})
         sorter.prepare()
         waiting: list[str] = []
-        with ThreadPoolExecutor(self._at_a_time, thread_name_prefix="step") as pool:
+        with ThreadPoolExecutor(self._at_a_time, thread_name_prefix=_THREADS) as pool:
             try:
                 while sorter.is_active():
                     waiting += sorter.get_ready()
@@ -88,14 +87,29 @@ class Executor:
                     if self._running:
                         self._await(sorter)
             except BaseException:
-                with ending.everything():
-                    while self._running:
-                        process.end_all()
-                        self._await(None, timeout=0.1)
+                self._end_everything(pool)
                 raise
             finally:
                 for name in self.graph.steps:
                     self.outcomes.setdefault(name, Outcome(self._as_known(name), "not begun"))
+
+    def _end_everything(self, pool: ThreadPoolExecutor) -> None:
+        """End all that is at work, however often somebody interrupts that, and take in how it ended.
+
+        Threads are asked, not what is known here: an interruption may come right after one has begun.
+        """
+        pool.shutdown(wait=False, cancel_futures=True)
+        with ending.everything():
+            while any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
+                try:
+                    process.end_all()
+                    time.sleep(0.02)
+                except KeyboardInterrupt:
+                    continue
+        for future, name in self._running.items():
+            if not future.cancelled():
+                self.outcomes[name] = self._outcome_of(future, name, over=True)
+        self._running.clear()
 
     @property
     def _at_a_time(self) -> int:
@@ -142,7 +156,7 @@ class Executor:
         try:
             step = self.settled[name] = settle(Planner(self.graph, self.facts, self.settled), name)
         except RocmWheelsError as wrong:
-            return Outcome(self.graph.steps[name], "failed", failure=wrong)
+            return self._failed_at_once(name, wrong)
         if step.verdict != "skip":
             return None
         done = self.facts.done.get(name)
@@ -187,8 +201,11 @@ class Executor:
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
         usage, begin = Usage(), time.monotonic()
+        begun = False
 
         def started(pid: int) -> None:
+            nonlocal begun
+            begun = True
             usage.started(pid)
             self._record_begin(step, jobs, log_file, pid)
 
@@ -207,14 +224,14 @@ class Executor:
                 )
                 code = finished.returncode
             except BuildError as late:
+                if not begun:
+                    raise
                 timed_out = late
         if code:
-            with holding(self.facts.workspace, step.id):
-                seconds = time.monotonic() - begin  # held: what a killed process had started is ended
-        else:
-            seconds = time.monotonic() - begin
+            self._end_left_behind(step.id)
+        seconds = time.monotonic() - begin
         result = read_result(self.record.folder, step.id)
-        state, failure = _end_of(step, code, timed_out, result, log_file)
+        state, failure = end_of(step, code, timed_out, result, log_file)
         self.record.write(
             "step-ended",
             step=step.id,
@@ -229,6 +246,14 @@ class Executor:
         )
         self.screen.end(step.id, _SAID.get(state, f"{state} after"), _COLOURS.get(state, "red"))
         return Outcome(step, state, seconds, again=bool(result.get("again")), failure=failure)
+
+    def _end_left_behind(self, name: str) -> None:
+        """End what a step's process had started, if that was killed; holding the step does."""
+        try:
+            with holding(self.facts.workspace, name):
+                return
+        except UsageError:
+            return  # a `run-step` is at it, which is why ours failed
 
     def _record_begin(self, step: Step, jobs: int | None, log_file: Path, pid: int) -> None:
         estimate = step.estimate
@@ -254,51 +279,40 @@ class Executor:
             },
         )
 
-    def _await(self, sorter: TopologicalSorter[str] | None, timeout: float | None = None) -> None:
-        """Wait until a step ends, and take in what it made."""
-        done, _ = wait(self._running, timeout=timeout, return_when=FIRST_COMPLETED)
+    def _await(self, sorter: TopologicalSorter[str]) -> None:
+        """Wait until a step ends, and take in what it made. Raises OSError when that cannot be recorded."""
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         for future in done:
-            name = self._running.pop(future)
-            try:
-                outcome = self.outcomes[name] = future.result()
-            except RocmWheelsError as failure:  # it was not begun, or its lock is held by another run
-                outcome = self.outcomes[name] = Outcome(self._as_known(name), "failed", failure=failure)
-            if outcome.state == "done" and sorter is not None:
+            name = self._running[future]
+            outcome = self.outcomes[name] = self._outcome_of(future, name)
+            del self._running[future]
+            if outcome.state == "done":
                 tag = outcome.step.cell.tag if outcome.step.kind == "install-rocm" else None
                 self.facts = self.facts.renewed(name, tag)
                 self.settled[name] = replace(outcome.step, verdict="skip")
-            if sorter is not None:
-                sorter.done(name)
+            sorter.done(name)
 
+    def _outcome_of(self, future: Future[Outcome], name: str, *, over: bool = False) -> Outcome:
+        """Return how a step ended. ``over``: the run ends for another reason, which is told instead."""
+        try:
+            return future.result()
+        except (RocmWheelsError, OSError) as failure:
+            if over:
+                return Outcome(self._as_known(name), "interrupted")
+            if isinstance(failure, OSError):
+                raise
+            self.screen.end(name, "could not be started after", "red")
+            return self._failed_at_once(name, failure)
 
-def _end_of(
-    step: Step, code: int, timed_out: BuildError | None, result: Mapping[str, object], log_file: Path
-) -> tuple[State, RocmWheelsError | None]:
-    """Say how a step ended, from the exit code of its process and what that said itself."""
-    if timed_out is not None:
-        timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
-        return "timeout", timed_out
-    if not code:
-        return "done", None
-    if code < 0:
-        tip = "run the same command again; it carries on where it was"
-        return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
-    message = str(result.get("message") or f"{step.id} ended with exit code {code}; what it said is above")
-    tip_said = result.get("tip")
-    found = of_exit_code(code)(message, tip=None if tip_said is None else str(tip_said))
-    return ("interrupted" if isinstance(found, Interrupted) else "failed"), found
-
-
-def result_path(folder: Path, step: str) -> Path:
-    """Return the file in which the process of a step says how it ended."""
-    return folder / f"{step}.result.json"
-
-
-def read_result(folder: Path, step: str) -> Mapping[str, object]:
-    """Read what the process of a step said of its end; nothing when it could not say any more."""
-    try:
-        known = json.loads(result_path(folder, step).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    os.unlink(result_path(folder, step))
-    return known if isinstance(known, dict) else {}
+    def _failed_at_once(self, name: str, failure: RocmWheelsError) -> Outcome:
+        """Take in that a step failed before its process began."""
+        self.record.write(
+            "step-ended",
+            step=name,
+            outcome="failed",
+            seconds=0.0,
+            exit_code=failure.exit_code,
+            message=failure.message,
+            tip=failure.tip,
+        )
+        return Outcome(self._as_known(name), "failed", failure=failure)

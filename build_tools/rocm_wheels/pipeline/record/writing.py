@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from rocm_wheels.errors import named
 from rocm_wheels.shell import hide_credentials
 
 EVENTS = "events.jsonl"
@@ -61,6 +62,9 @@ class RunRecord:
             if os.write(file, line) < len(line):  # the rest cannot follow: others may have written since
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(file)
+        except OSError as failure:
+            named(failure, self.path)
+            raise
         finally:
             os.close(file)
 

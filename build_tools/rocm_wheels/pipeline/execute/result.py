@@ -1,0 +1,47 @@
+"""How the process of a step ended: by its exit code, and by what it said itself in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit_code
+from rocm_wheels.pipeline.plan.step import Step
+
+State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
+
+
+def end_of(
+    step: Step, code: int, timed_out: BuildError | None, result: Mapping[str, object], log_file: Path
+) -> tuple[State, RocmWheelsError | None]:
+    """Say how a step ended, from the exit code of its process and what that said itself."""
+    if timed_out is not None:
+        timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
+        return "timeout", timed_out
+    if not code:
+        return "done", None
+    if code < 0:
+        tip = "run the same command again; it carries on where it was"
+        return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
+    message = str(result.get("message") or f"{step.id} ended with exit code {code}; what it said is above")
+    tip_said = result.get("tip")
+    found = of_exit_code(code)(message, tip=None if tip_said is None else str(tip_said))
+    return ("interrupted" if isinstance(found, Interrupted) else "failed"), found
+
+
+def result_path(folder: Path, step: str) -> Path:
+    """Return the file in which the process of a step says how it ended."""
+    return folder / f"{step}.result.json"
+
+
+def read_result(folder: Path, step: str) -> Mapping[str, object]:
+    """Read what the process of a step said of its end; nothing when it could not say any more."""
+    try:
+        known = json.loads(result_path(folder, step).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    os.unlink(result_path(folder, step))
+    return known if isinstance(known, dict) else {}
