@@ -106,8 +106,14 @@ def test_the_right_wheel_counts(tmp_path: Path, name: str, number: str, file: st
 
 
 def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
-    def name(env: dict[str, str], python: str = "/env/bin/python") -> str:
-        return tree_key(request("pytorch"), env, python=Path(python), python_tag="cp311").name
+    def name(
+        env: dict[str, str],
+        python: str = "/env/bin/python",
+        project: str = "pytorch",
+        set_env: dict[str, str] | None = None,
+    ) -> str:
+        asked = request(project, set_env=set_env or {})
+        return tree_key(asked, env, python=Path(python), python_tag="cp311").name
 
     base = {"CXXFLAGS": "-O2", "PYTORCH_ROCM_ARCH": "gfx942", "MAX_JOBS": "2"}
     same = {"MAX_JOBS": "9", "PYTORCH_BUILD_VERSION": "3", "BUILD_NUMBER": "2", "TERM": "x", "PATH": "/x"}
@@ -124,7 +130,14 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
         {"GLIBCXX_USE_CXX11_ABI": "0"},
     ):
         assert name(base) != name(base | change)
-    assert name(base) != name(base, python="/other/bin/python")
+    apex, other = "apex", "/other/bin/python"
+    assert name(base, project=apex) != name(base, project=apex, python=other)
+    assert name(base) == name(base, python=other), "all Pythons share the tree of torch"
+    # of what is set for one project alone it is not known what configure makes of it
+    mine = {"MY_SWITCH": "1"}
+    assert name(base | mine) == name(base)
+    assert name(base | mine, set_env=mine) not in (name(base), name(base, set_env={"MY_SWITCH": "2"}))
+    assert name(base, set_env={"CMAKE_BUILD_PARALLEL_LEVEL": "3"}) == name(base)
 
 
 def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Path) -> None:

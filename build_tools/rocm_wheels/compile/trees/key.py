@@ -67,9 +67,11 @@ class TreeKey:
 def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
     """Make the key of a build from what a configure step writes down.
 
-    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for.
+    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
+    was set for this project alone it is not known what it changes: all of it counts.
     """
     parts = {n: kept_value(n, value) for n, value in env.items() if _is_configuration(n, value)}
+    parts |= {n: kept_value(n, value) for n, value in request.set_env.items() if n not in _SPEED_ONLY}
     parts |= {
         "compilers": _compilers(env),
         "platform": request.platform,
