@@ -129,7 +129,7 @@ def _judge(wheel: Subject, member: str, rule: DeviceCode) -> list[Finding]:
     if wanted is None:
         return []
     foreign = sorted(set(bases(targets)) - set(bases(wanted)))
-    missing = [asked for asked in wanted if not any(_serves(target, asked) for target in targets)]
+    missing = [asked for asked in wanted if not any(serves(target, asked) for target in targets)]
     found = []
     if foreign:
         shown = _shown(t for t in targets if base_target(t) in foreign)
@@ -147,7 +147,7 @@ def _held(wheel: Subject, member: str) -> str:
     return f"holds device code ({_shown(wheel.device_code[member])})"
 
 
-def _serves(found: str, asked: str) -> bool:
+def serves(found: str, asked: str) -> bool:
     """Tell whether ``found`` (``gfx90a:sramecc+:xnack-``) is what was ``asked`` (``gfx90a:xnack-``)."""
     processor, *features = asked.split(":")
     return base_target(found) == processor and set(features) <= set(found.split(":"))

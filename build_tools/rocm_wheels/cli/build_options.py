@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.model.names import RELEASE_TYPES, option_name, project_names
+from rocm_wheels.model.names import RELEASE_TYPES, installed_for_others, option_name, project_names
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +63,16 @@ def sdk_options(function: F) -> F:
 
 
 def project_options(function: F) -> F:
-    """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe there is."""
+    """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe, and ``--X-wheel`` where one serves."""
+    for name in reversed(installed_for_others()):
+        function = click.option(
+            f"--{option_name(name)}-wheel",
+            f"{name}_wheel",
+            type=GivenPath(),
+            multiple=True,
+            metavar="FILE",
+            help=f"Build against this wheel of {name}, and build none; one for each Python.",
+        )(function)
     for name in reversed(project_names()):
         option = option_name(name)
         function = click.option(

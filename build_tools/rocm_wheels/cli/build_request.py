@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.names import project_names
+from rocm_wheels.model.names import installed_for_others, option_name, project_names
 from rocm_wheels.workspace import home, in_clone
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
     given = {name: options[f"{name}_dir"] for name in project_names() if options[f"{name}_dir"]}
     output = options["output_dir"].absolute()
     _check_output(output)
+    wheels = _wheels(options)
     sdk = sdk_request(options, env)
     pythons = _pythons(options, env)
     return WheelsRequest(
@@ -90,7 +91,7 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
         work=work,
         sources={name: given[name].absolute() if name in given else root / name for name in project_names()},
         given=frozenset(given),
-        chosen={name: options[f"build_{name}"] for name in project_names()},
+        chosen={name: False if name in wheels else options[f"build_{name}"] for name in project_names()},
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
@@ -102,6 +103,7 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
         cache_wraps_device=not options["sccache_no_wrap"],
         cache_floor=options["min_cache_hits"],
         per_target=options["per_target"],
+        given_wheels=wheels,
         set_env=_set_env(options["set_env"]),
         probe=options["probe"],
         drop_bad_targets=options["drop_bad_targets"],
@@ -110,6 +112,22 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
         lock=options["lock"],
         packaging=options["packaging"],
     )
+
+
+def _wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
+    """Return the wheels that others shall be built against, by project. Raises UsageError."""
+    from rocm_wheels.wheels.names import parse_wheel_name
+
+    found = {name: options[f"{name}_wheel"] for name in installed_for_others() if options[f"{name}_wheel"]}
+    for name, wheels in found.items():
+        option = option_name(name)
+        if options[f"build_{name}"]:
+            raise UsageError(f"--build-{option} and --{option}-wheel exclude each other")
+        for wheel in wheels:
+            if not wheel.is_file():
+                raise UsageError(f"--{option}-wheel: there is no file {wheel}")
+            parse_wheel_name(wheel.name)
+    return {name: tuple(wheel.absolute() for wheel in wheels) for name, wheels in found.items()}
 
 
 def _pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Path, ...]:

@@ -35,20 +35,23 @@ def use_flash_attention(
     with_triton: bool,
     targets: Iterable[str],
     aotriton: str | None = None,
+    why_not: str = "triton is not built",
 ) -> FlashAttention:
     """Decide: the option first; off on Linux without triton; else on if aotriton has a target.
 
     ``aotriton`` is the release that the sources use, or ``None`` when they do not say: then every
-    release counts. Raises UsageError when flash attention is asked for on Linux without triton.
+    release counts. ``why_not`` says why torch is without triton. Raises UsageError when flash attention is
+    asked for on Linux without triton.
     """
     if option and platform == "linux" and not with_triton:
         raise UsageError(
-            f"{_OPTION} needs triton on Linux, and triton is not built", tip="add --build-triton"
+            f"{_OPTION} needs triton on Linux, and {why_not}",
+            tip="add --build-triton, or --triton-wheel FILE",
         )
     if option is not None:
         return FlashAttention(option, f"{_OPTION if option else '--no-' + _OPTION[2:]} was given")
     if platform == "linux" and not with_triton:
-        return FlashAttention(False, "triton is not built")
+        return FlashAttention(False, why_not)
     served = [target for target in targets if supported(target, aotriton)]
     release = f"aotriton {aotriton}" if aotriton else "aotriton"
     if served:

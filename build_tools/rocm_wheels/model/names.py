@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rocm_wheels.workspace import home
@@ -17,6 +18,14 @@ def recipes_folder() -> Path:
 def project_names(folder: Path | None = None) -> list[str]:
     """Return the names of all projects, sorted: the stems of ``repos/*.yaml``."""
     return sorted(path.stem for path in (folder or recipes_folder()).glob("*.yaml"))
+
+
+def installed_for_others(folder: Path | None = None) -> list[str]:
+    """Return the names of the projects that others are built against: by a line of their recipes' text."""
+    place = folder or recipes_folder()
+    line = re.compile(r"^ +installed_for_others: *true\b", re.MULTILINE)
+    texts = {name: (place / f"{name}.yaml").read_text(encoding="utf-8") for name in project_names(place)}
+    return [name for name, text in texts.items() if line.search(text)]
 
 
 def option_name(project: str) -> str:

@@ -176,8 +176,9 @@ class Build(Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
-    are installed before, when present; ``trees`` are the folders (relative to the tree)
-    that hold objects and survive between builds of the same configuration. Each Python has its
+    are installed before, when present. Of the projects that it is built ``after`` (when they are built at
+    all), it ``needs`` some to be installed while it is built. ``trees`` are the folders (relative to the
+    tree) that hold objects and survive between builds of the same configuration. Each Python has its
     own, unless ``across_pythons`` says what one tree for all of them needs.
     """
 
@@ -187,9 +188,16 @@ class Build(Record):
     config_settings: tuple[str, ...] = ()
     trees: tuple[str, ...] = ("build",)
     after: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
     across_pythons: AcrossPythons | None = None
+
+    @model_validator(mode="after")
+    def _needs_come_before(self) -> Build:
+        if missing := [name for name in self.needs if name not in self.after]:
+            raise ValueError(f"`needs` has {', '.join(missing)}, which is not in `after`")
+        return self
 
 
 class DeviceCode(Record):

@@ -38,8 +38,9 @@ class TargetSet:
 class WheelsRequest:
     """A whole run. Folders are absolute; ``chosen`` is the tri-state ``--build-X/--no-build-X``.
 
-    Wheels are built for each of ``pythons``; ``sdk.python`` is the first. ``set_env`` are variables for
-    single projects, put over everything else.
+    Wheels are built for each of ``pythons``; ``sdk.python`` is the first. ``given_wheels`` are of projects
+    that are not built, for others to be built against. ``set_env`` are variables for single projects, put
+    over everything else.
     """
 
     sdk: SdkRequest
@@ -63,7 +64,7 @@ class WheelsRequest:
     cache_floor: float | None = None
     probe: bool = True
     drop_bad_targets: bool = False
-    torch_wheel: Path | None = None
+    given_wheels: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clean: bool = False
     verify: bool = True

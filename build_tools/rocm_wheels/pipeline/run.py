@@ -125,6 +125,7 @@ def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str)
         lock_digest=None if facts.locked is None else facts.locked.digest,
         targets=list(planned.plan.targets),
         pythons=list(facts.pythons),
+        against=[asdict(one) for one in planned.plan.against],
         output=facts.request.output,
     )
 

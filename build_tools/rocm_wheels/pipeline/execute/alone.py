@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
         lock_digest=None if file.lock is None else file.lock[1],
         targets=list(file.plan.targets),
         pythons=[step.cell.tag],
+        against=[asdict(one) for one in file.plan.against if one.python == step.cell.tag],
         output=file.request.output,
     )
     record.write(

@@ -17,15 +17,17 @@ from rocm_wheels.model.lines import line_of, newest_line
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.model.versions import base_version
 from rocm_wheels.pipeline.estimates import History, read_history
+from rocm_wheels.pipeline.facts.others import compilers_of, others_of
 from rocm_wheels.pipeline.facts.packages import required_names
+from rocm_wheels.pipeline.facts.provided import Provided, refuse_unused
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
-from rocm_wheels.pipeline.installed import digest_of_installed
 from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.pipeline.stamps import Stamp, read_stamp
 from rocm_wheels.sdk.environment_spec import python_version
 from rocm_wheels.sdk.install import BuildEnvironment, look_for_environment
 from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.wheels.names import parse_wheel_name
 from rocm_wheels.workspace import Workspace
 
 _NOT_LOOKED_AT = TreeIdentity("", None, "", False, 0)
@@ -51,8 +53,8 @@ class PythonFacts:
     """An interpreter and the build environment that is made of it.
 
     ``why_install``: why the environment will be made (``""``: it is current or taken as it is). ``ready`` is
-    what it has, ``None`` while that is yet to be known. ``installed``: digests of wheels in it that this run
-    does not build.
+    what it has, ``None`` while that is yet to be known. ``provided``: wheels that this run does not build, by
+    project: given ones, and those that are installed.
     """
 
     python: Path
@@ -61,7 +63,7 @@ class PythonFacts:
     inputs: Mapping[str, str]
     why_install: str
     ready: Ready | None
-    installed: Mapping[str, str]
+    provided: Mapping[str, Provided]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for."""
+    """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for.
+
+    ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
+    """
 
     request: WheelsRequest
     projects: tuple[Project, ...]
@@ -89,6 +94,7 @@ class Facts:
     cache_version: str = ""
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: LockedBuild | None = None
+    compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
 
     @property
     def workspace(self) -> Workspace:
@@ -137,6 +143,7 @@ def gather(
         if found.tag in pythons:
             raise UsageError(f"{pythons[found.tag].python} and {found.python} are both {found.tag}")
         pythons[found.tag] = found
+    refuse_unused(request.given_wheels, list(pythons))
     workspace = Workspace(request.work)
     wanted = projects if trees is None else [load_project(name) for name in trees]
     return Facts(
@@ -153,6 +160,7 @@ def gather(
         cache_version="" if cache is None else cache.version(env),
         triton_environment=_triton(request, projects),
         locked=locked,
+        compiler_abi=compilers_of(request, projects, env),
     )
 
 
@@ -194,7 +202,7 @@ def look_at_python(
         inputs=inputs,
         why_install=why,
         ready=ready,
-        installed=_installed(ready, projects) if ready is not None else {},
+        provided=others_of(request, projects, ready, _tag(version), env),
     )
 
 
@@ -208,14 +216,6 @@ def _missing(sdk: SdkRequest, workspace: Workspace) -> UsageError:
         f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
         tip="add --install-rocm, or run install-rocm with the same --rocm-sdk-version first",
     )
-
-
-def _installed(ready: Ready, projects: Sequence[Project]) -> dict[str, str]:
-    """Return the digests of installed wheels that projects are built against and that nobody builds."""
-    built = {project.name for project in projects}
-    others = {name for project in projects for name in project.build.after if name not in built}
-    found = {name: digest_of_installed(ready, load_project(name).distribution) for name in sorted(others)}
-    return {name: digest for name, digest in found.items() if digest is not None}
 
 
 def _trees(
@@ -268,10 +268,13 @@ def _done(workspace: Workspace, steps: Sequence[str]) -> dict[str, Done]:
 
 def _tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
-    torch = request.sources["pytorch"]
-    if not torch.is_dir():
+    torch, given = request.sources["pytorch"], request.given_wheels.get("pytorch")
+    if given:
+        version = parse_wheel_name(given[0].name).version.public
+    elif torch.is_dir():
+        version = base_version(torch)
+    else:
         return newest_line().requirements(request.platform)
-    version = base_version(torch)
     line = line_of(version)
     if not line.exact:
         log.warn(

@@ -43,12 +43,14 @@ def plan_build(
     targets: tuple[str, ...],
     *,
     triton_requirement: str | None,
+    without_triton: str,
     wheels: Mapping[str, str],
     packages: Mapping[str, str],
 ) -> PlannedBuild:
     """Settle a project's build.
 
-    ``wheels``: digests of the wheels that it is built against; ``packages``: identities of build packages.
+    ``wheels``: digests of the wheels that it is built against; ``packages``: identities of build packages;
+    ``without_triton``: why there is no ``triton_requirement``, if so.
     """
     asked, tree = facts.request, facts.trees[project.name]
     identity = tree.identity
@@ -61,6 +63,7 @@ def plan_build(
             with_triton=triton_requirement is not None,
             targets=targets,
             aotriton=tree.aotriton,
+            why_not=without_triton,
         )
     request = BuildRequest(
         project=project,

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from rocm_wheels import __version__
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.pipeline.plan.step import Cell, Input, KnownAfter, Plan, Step
+from rocm_wheels.pipeline.plan.step import BuiltAgainst, Cell, Input, KnownAfter, Plan, Step
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.shell import HIDDEN, hide_credentials
 from rocm_wheels.sources.identity import TreeIdentity
@@ -66,6 +66,7 @@ def plan_json(file: PlanFile) -> dict[str, Any]:
         "request": _REQUEST.dump_python(shown, mode="json"),
         "lock": None if file.lock is None else {"path": str(file.lock[0]), "sha256": file.lock[1]},
         "targets": list(file.plan.targets),
+        "built against": [asdict(one) for one in file.plan.against],
         "trees": {name: asdict(identity) for name, identity in file.identities.items()},
         "steps": [step_json(step) for step in file.plan],
     }
@@ -110,7 +111,11 @@ def read_plan(path: Path) -> PlanFile:
         lock = raw["lock"]
         return PlanFile(
             _REQUEST.validate_python(raw["request"]),
-            Plan({step.id: step for step in steps}, tuple(raw["targets"])),
+            Plan(
+                {step.id: step for step in steps},
+                tuple(raw["targets"]),
+                tuple(BuiltAgainst(**one) for one in raw["built against"]),
+            ),
             {name: TreeIdentity(**one) for name, one in raw["trees"].items()},
             None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
         )

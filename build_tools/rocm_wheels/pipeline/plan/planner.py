@@ -9,7 +9,9 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import base_target, choose_targets, parse_targets
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.facts.gather import Facts, PythonFacts
+from rocm_wheels.pipeline.facts.provided import Provided
 from rocm_wheels.pipeline.plan.building import PlannedBuild, plan_build
+from rocm_wheels.pipeline.plan.fitting import refuse_misfits, usable_triton
 from rocm_wheels.pipeline.plan.graph import PROBE, Graph
 from rocm_wheels.pipeline.plan.step import Cell, Input, KnownAfter, Step
 from rocm_wheels.sdk.ask import RocmSdk
@@ -78,6 +80,8 @@ class Planner:
         """Return the settled build of a step, or the first step that it waits for."""
         ready, project = self.python(step).ready, load_project(str(step.project))
         targets = self.targets(step.cell)
+        known = () if isinstance(targets, KnownAfter) else targets
+        refuse_misfits(self.facts, [(project, step.cell.tag, known)])
         tools = f"install-tools-{step.cell.tag}"
         if ready is None:
             return KnownAfter(f"install-rocm-{step.cell.tag}")
@@ -85,11 +89,13 @@ class Planner:
             return targets
         if not self.is_current(tools):
             return KnownAfter(tools)
+        triton, why_not = usable_triton(self.facts, step.cell.tag)
         wheels: dict[str, str] = {}
         for other in project.build.after:
             if not self.facts.builds(other):
-                if other in self.python(step).installed:
-                    wheels[f"wheel of {other}"] = self.python(step).installed[other]
+                provided = triton if other == "triton" else self.python(step).provided.get(other)
+                if provided is not None:
+                    wheels[f"wheel of {other}"] = provided.content
                 continue
             needed = self._needed(step, other)
             if not self.is_current(needed):
@@ -100,7 +106,8 @@ class Planner:
             self.facts,
             ready,
             targets,
-            triton_requirement=self._triton(step, project),
+            triton_requirement=self._triton(step, project, triton),
+            without_triton=why_not,
             wheels=wheels,
             packages=self.facts.done[tools].stamp.facts["packages"].get(project.name, {}),
         )
@@ -108,10 +115,16 @@ class Planner:
     def _needed(self, step: Step, other: str) -> str:
         return next(name for name in step.after if self.graph.steps[name].project == other)
 
-    def _triton(self, step: Step, project: Project) -> str | None:
-        if "triton" not in project.build.after or not self.facts.builds("triton"):
+    def _triton(self, step: Step, project: Project, provided: Provided | None) -> str | None:
+        """Return the requirement on triton: built in this run, given or installed."""
+        if "triton" not in project.build.after:
             return None
-        version = self.facts.done[self._needed(step, "triton")].stamp.facts["version"]
+        if self.facts.builds("triton"):
+            version = self.facts.done[self._needed(step, "triton")].stamp.facts["version"]
+        elif provided is not None:
+            version = provided.version
+        else:
+            return None
         return f"{load_project('triton').distribution}=={version}"
 
 

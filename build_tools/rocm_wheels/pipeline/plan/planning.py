@@ -8,14 +8,18 @@ from dataclasses import dataclass, replace
 from rocm_wheels import log
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import parse_targets
-from rocm_wheels.model.project import Project
+from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.model.versions import version_suffix
 from rocm_wheels.pipeline.facts.gather import Facts, gather
+from rocm_wheels.pipeline.facts.others import refuse_strange
 from rocm_wheels.pipeline.locked import LockedBuild, under_lock
 from rocm_wheels.pipeline.plan.file import PlanFile
+from rocm_wheels.pipeline.plan.fitting import built_against, refuse_misfits
 from rocm_wheels.pipeline.plan.graph import Graph, make_graph
+from rocm_wheels.pipeline.plan.planner import Planner
 from rocm_wheels.pipeline.plan.settle import make_plan, targets_of_run
-from rocm_wheels.pipeline.plan.step import Plan
+from rocm_wheels.pipeline.plan.step import KnownAfter, Plan
+from rocm_wheels.pipeline.plan.text import against_text
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.sources.git import outside_repositories
 
@@ -49,6 +53,7 @@ def look_over(request: WheelsRequest, env: Mapping[str, str]) -> Asked:
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
     projects = select(request)
     _check(request, projects)
+    refuse_strange(request, projects)
     env = clean_environment(request, env)
     locked = None
     if request.lock is not None:
@@ -78,8 +83,21 @@ def make_planned(asked: Asked) -> Planned:
     """Look everything up and plan. Raises what the looks raise."""
     facts = gather(asked.request, asked.projects, asked.env, asked.locked)
     graph = make_graph(facts)
+    _refuse_misfits(graph, facts)
     steps = make_plan(graph, facts)
-    return Planned(facts, graph, Plan(steps, targets_of_run(graph, facts, list(steps.values()))))
+    targets = targets_of_run(graph, facts, list(steps.values()))
+    return Planned(facts, graph, Plan(steps, targets, built_against(facts)))
+
+
+def _refuse_misfits(graph: Graph, facts: Facts) -> None:
+    """Refuse all wheels at once that cannot be built against, as far as that is known."""
+    planner, builds = Planner(graph, facts, {}), []
+    for step in graph.steps.values():
+        if step.kind == "build":
+            targets = planner.targets(step.cell)
+            known = () if isinstance(targets, KnownAfter) else targets
+            builds.append((load_project(str(step.project)), step.cell.tag, known))
+    refuse_misfits(facts, builds)
 
 
 def say_what_holds(planned: Planned) -> None:
@@ -92,6 +110,8 @@ def say_what_holds(planned: Planned) -> None:
     log.note(
         f"ROCm {ready.sdk.version} at {ready.sdk.root}; targets {', '.join(planned.plan.targets)}{source}"
     )
+    for wheel in planned.plan.against:
+        log.note(against_text(wheel))
 
 
 def _check(request: WheelsRequest, projects: Sequence[Project]) -> None:

@@ -45,6 +45,10 @@ def _install_tools(planner: Planner, step: Step) -> Step:
         "step": TOOLS_VERSION,
     }
     words: list[str] = list(facts.tools)
+    for one in planner.python(step).provided.values():
+        if one.wheel is not None and one.requires:
+            inputs[f"requirements of {one.project}"] = ", ".join(one.requires)
+            words += one.requires
     for name, tree in facts.trees.items():
         for file, digest in tree.files.items():
             inputs[f"{file} of {name}"] = digest

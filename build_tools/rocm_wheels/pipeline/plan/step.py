@@ -84,11 +84,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class BuiltAgainst:
+    """A wheel that steps are built against and none of them builds. ``source``: an option, or ``installed``.
+
+    ``python``: the ABI tag of the Python that it is for; ``place``: the file, or the folder of packages.
+    """
+
+    project: str
+    python: str
+    version: str
+    source: str
+    place: str
+    content: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """All steps of a run, in an order in which they could run one by one."""
 
     steps: Mapping[str, Step]
     targets: tuple[str, ...]
+    against: tuple[BuiltAgainst, ...] = ()
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps.values())

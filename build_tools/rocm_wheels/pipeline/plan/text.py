@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.plan.step import BuiltAgainst, Plan, Step
 from rocm_wheels.pipeline.summary import human_size, human_time
 from rocm_wheels.shell import hide_value
 
@@ -22,7 +22,12 @@ def plan_text(plan: Plan, *, details: bool) -> str:
         lines.append(f"{_VERDICTS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
         if details:
             lines += [f"         {line}" for line in _details(step)]
-    return "\n".join([*lines, "", *_totals(steps)])
+    return "\n".join([*lines, "", *map(against_text, plan.against), *_totals(steps)])
+
+
+def against_text(wheel: BuiltAgainst) -> str:
+    """Say what is built against a wheel that the run has not built, and where that comes from."""
+    return f"built against {wheel.project} {wheel.version} for {wheel.python} ({wheel.source}: {wheel.place})"
 
 
 def _details(step: Step) -> Iterator[str]:

@@ -10,6 +10,7 @@ from rocm_wheels.model.flash_attention import use_flash_attention
 from rocm_wheels.model.project import load_project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.estimates import estimate
+from rocm_wheels.pipeline.plan.fitting import usable_triton
 from rocm_wheels.pipeline.preflight.look import headers_of, look
 from rocm_wheels.pipeline.preflight.subject import Cost, PreflightFinding, Subject
 from rocm_wheels.pipeline.preflight.table import run_preflight
@@ -78,12 +79,12 @@ def _cost(step: Step, planned: Planned) -> Cost:
 
 def _flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
     """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
-    tree = facts.trees.get("pytorch")
+    tree, others = facts.trees.get("pytorch"), [usable_triton(facts, tag) for tag in facts.pythons]
     try:
         return use_flash_attention(
             facts.request.flash_attention,
             platform=facts.request.platform,
-            with_triton=facts.builds("triton"),
+            with_triton=facts.builds("triton") or any(triton is not None for triton, _ in others),
             targets=targets,
             aotriton=tree.aotriton if tree is not None else None,
         ).on

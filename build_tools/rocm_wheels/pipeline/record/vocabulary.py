@@ -36,6 +36,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "lock_digest": str,
         "targets": [str],
         "pythons": [str],
+        "against": [{_EACH: str}],
         "output": str,
     },
     "preflight": {"findings": [{"check": str, "severity": str, "text": str, "tip": str}]},

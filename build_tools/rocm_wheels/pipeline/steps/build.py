@@ -21,12 +21,13 @@ from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
 from rocm_wheels.errors import AuditError, DataError
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
-from rocm_wheels.pipeline.installed import changing, forget_built, install_built
+from rocm_wheels.pipeline.installed import changing, forget_built
 from rocm_wheels.pipeline.plan.building import PlannedBuild
 from rocm_wheels.pipeline.plan.step import KnownAfter
 from rocm_wheels.pipeline.provenance import content, part_of, put_inside
 from rocm_wheels.pipeline.stamps import Output, Stamp, sha256_of, write_stamp
 from rocm_wheels.pipeline.steps.counting import counting, refuse_few_hits
+from rocm_wheels.pipeline.steps.needed import install, install_needed
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.process import Finished
 from rocm_wheels.shell import environment_changes
@@ -87,7 +88,7 @@ class BuildStep:
             return True
         if self.planned.attention is not None:
             log.note(f"flash attention: {self.planned.attention}")
-        self._install_needed()
+        install_needed(self.turn, self.project)
         wheel = self._build()
         checked = self._check(wheel)
         targets = checked.report.targets if checked.report else ()
@@ -203,22 +204,6 @@ class BuildStep:
             shutil.copyfile(max(logs, key=lambda path: path.stat().st_mtime_ns), kept)
             self.turn.event("ninja", log=kept, began=round(began, 3))
 
-    def _install_needed(self) -> None:
-        """Bring the wheels that this project is built against into the build environment."""
-        for name in self.project.build.after:
-            other = load_project(name)
-            if not self.turn.facts.builds(name) or not other.build.installed_for_others:
-                continue
-            needed = next(n for n in self.turn.step.after if self.turn.planner.graph.steps[n].project == name)
-            stamp = self.turn.facts.done[needed].stamp
-            self._install(other, Path(stamp.outputs[0].path), str(stamp.facts["content"]))
-
-    def _install(self, project: Project, wheel: Path, content: str) -> None:
-        with changing(self.turn.ready, self.turn.facts.workspace, what=self.turn.step.id):
-            install_built(
-                self.turn.ready, wheel, content, distribution=project.distribution, env=self.turn.facts.env
-            )
-
     # -- checking -------------------------------------------------------------------------------------------
 
     @cached_property
@@ -244,7 +229,7 @@ class BuildStep:
         if fault is not None:
             raise fault
         if report is None and self.project.build.installed_for_others:
-            self._install(self.project, wheel.path, inside)
+            install(self.turn, self.project, wheel.path, inside)
         return Checked(report.sha256 if report else sha256_of(wheel.path), inside, report)
 
     def _put_lock(self, wheel: Path) -> str:
@@ -267,7 +252,7 @@ class BuildStep:
         place = ImportPlace(ready.environment.python, env=facts.env, installed=others, log=self.turn.log)
         report = verify_wheel(wheel.path, expected, place=None if others else place)
         if report.passed and others:
-            self._install(self.project, wheel.path, inside)
+            install(self.turn, self.project, wheel.path, inside)
             report = add_import(report, expected, place)
             if not report.passed:
                 with changing(ready, facts.workspace, what=self.turn.step.id):

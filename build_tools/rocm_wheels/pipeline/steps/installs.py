@@ -55,12 +55,14 @@ def install_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str
 def install_tools(turn: Turn) -> None:
     """Install what the projects need to be built, and note what that is now. Raises SdkError."""
     facts, ready = turn.facts, turn.ready
+    given = [one for one in turn.planner.python(turn.step).provided.values() if one.wheel is not None]
+    needed = [line for one in given for line in one.requires]
     files = [tree.source / file for tree in facts.trees.values() for file in tree.files]
     with changing(ready, facts.workspace, what=turn.step.id):
         try:
             install_requirements(
                 ready.environment,
-                [*facts.tools, *files],
+                [*facts.tools, *needed, *files],
                 env=facts.env,
                 on_line=turn.say,
                 source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
@@ -74,7 +76,7 @@ def install_tools(turn: Turn) -> None:
     packages: dict[str, dict[str, str]] = {}
     outputs: dict[str, Output] = {}
     for name, tree in facts.trees.items():
-        needed = closure((*required_names(facts.tools, ()), *tree.requires), installed)
-        packages[name] = {package.name: package.identity() for package in needed.values()}
-        outputs.update({package.name: Output.of(package.record) for package in needed.values()})
+        found = closure((*required_names(facts.tools, ()), *tree.requires), installed)
+        packages[name] = {package.name: package.identity() for package in found.values()}
+        outputs.update({package.name: Output.of(package.record) for package in found.values()})
     turn.succeed(tuple(outputs[name] for name in sorted(outputs)), packages=packages)

@@ -77,4 +77,10 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "torch._C", nullptr, -1, methods};
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) PyObject* initModule() { return PyModule_Create(&module); }
+extern "C" __attribute__((visibility("default"))) PyObject* initModule() {
+    PyObject* made = PyModule_Create(&module);
+#ifdef _GLIBCXX_USE_CXX11_ABI
+    if (made != nullptr) PyModule_AddObject(made, "_GLIBCXX_USE_CXX11_ABI", PyBool_FromLong(_GLIBCXX_USE_CXX11_ABI));
+#endif
+    return made;
+}

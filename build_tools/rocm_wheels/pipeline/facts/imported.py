@@ -1,0 +1,173 @@
+"""A wheel that is installed and that a run does not build: what it says of itself when it is imported.
+
+It is asked once, in one process; the answer is remembered for as long as what is installed stays the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import DataError, RocmWheelsError, SdkError
+from rocm_wheels.model.project import Platform, Project
+from rocm_wheels.pipeline.facts.provided import (
+    Provided,
+    other_requirements,
+    remembered,
+    required_libraries,
+    rocm_pin,
+)
+from rocm_wheels.pipeline.facts.ready import Ready
+from rocm_wheels.pipeline.installed import digest_of_installed
+from rocm_wheels.pipeline.provenance import FILE
+from rocm_wheels.process import capture
+from rocm_wheels.wheels.device_code.objects import read_file, targets_of
+from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata, parse_wheel_file
+from rocm_wheels.workspace import Workspace
+
+_ASK = """
+import importlib, json, sys
+module = importlib.import_module(sys.argv[1])
+text = lambda value: None if value is None else str(value)
+print(json.dumps({
+    "file": module.__file__,
+    "version": text(getattr(module, "__version__", None)),
+    "hip": text(getattr(getattr(module, "version", None), "hip", None)),
+    "cxx11": getattr(getattr(module, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
+}))
+"""
+_IMPORT_SECONDS = 600.0
+_LIBRARY = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Installed:
+    """The metadata of an installed distribution."""
+
+    folder: Path
+    metadata: WheelMetadata
+
+    @property
+    def files(self) -> list[str]:
+        """The native libraries that RECORD lists, relative to site-packages."""
+        text = (self.folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
+        names = [line.rsplit(",", 2)[0].strip('"') for line in text.splitlines()]
+        return [name for name in names if _LIBRARY.search(name)]
+
+
+def look_at_installed(
+    project: Project, ready: Ready, platform: Platform, workspace: Workspace, env: Mapping[str, str]
+) -> Provided | None:
+    """Return what an environment has of a project; ``None`` when it has nothing of it."""
+    digest = digest_of_installed(ready, project.distribution)
+    folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
+    if digest is None or len(folders) != 1:
+        return None
+    key = [str(ready.environment.python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
+    place = folders[0]
+    return remembered(
+        workspace, key, lambda: _look(project, place, ready, digest=digest, platform=platform, env=env)
+    )
+
+
+def _look(
+    project: Project, folder: Path, ready: Ready, *, digest: str, platform: Platform, env: Mapping[str, str]
+) -> Provided:
+    version = folder.name.removesuffix(".dist-info").partition("-")[2]
+    found = Provided(project.name, str(ready.site_packages), version, digest)
+    try:
+        installed = _Installed(
+            folder, parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
+        )
+        faults = _tag_faults(folder, ready.python_tag)
+    except (OSError, DataError) as cause:
+        return replace(found, faults=(f"its metadata cannot be read: {cause}",))
+    requires, lock = installed.metadata.requires_dist, folder / FILE
+    found = replace(
+        found,
+        version=str(installed.metadata.version),
+        rocm=rocm_pin(requires),
+        requires=other_requirements(requires),
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
+    )
+    if project.checks.requires_rocm and found.rocm is None:
+        faults.append("it does not require rocm[libraries] of one version: it was built for another ROCm")
+    if project.checks.rocm == "torch.version.hip":
+        found, more = _ask(project, found, ready, env)
+        faults += more
+    try:
+        names = required_libraries(project, platform, installed.files)
+        held = {name: tuple(targets_of(read_file(ready.site_packages / name))) for name in names}
+    except (OSError, DataError) as cause:
+        held = {}
+        faults.append(f"a library cannot be read: {cause}")
+    return replace(found, libraries=held, faults=tuple(faults))
+
+
+def _tag_faults(folder: Path, tag: str) -> list[str]:
+    """Say when what is installed was built for another Python."""
+    from rocm_wheels.audit.subject import accepted_tags
+
+    tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
+    if tags & accepted_tags(tag, sorted({one.platform for one in tags})):
+        return []
+    return [f"it is for {', '.join(sorted({one.abi for one in tags}))}, and the environment is {tag}"]
+
+
+def _ask(
+    project: Project, found: Provided, ready: Ready, env: Mapping[str, str]
+) -> tuple[Provided, list[str]]:
+    """Import it, and compare what it says with its metadata."""
+    name = project.checks.import_name
+    try:
+        said = capture(
+            [ready.environment.python, "-c", _ASK, name],
+            env=env,
+            cwd=ready.environment.python.parent,  # the user's could hold something of that name
+            timeout=_IMPORT_SECONDS,
+            check=SdkError,
+            what=f"`import {name}`",
+        )
+        answer = json.loads(said.splitlines()[-1])
+    except (RocmWheelsError, ValueError, IndexError) as cause:
+        return found, [f"it cannot be imported: {cause}"]
+    faults = []
+    if not Path(answer["file"]).resolve().is_relative_to(ready.site_packages.resolve()):
+        faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {found.place}")
+    if not answer["hip"]:
+        faults.append(f"`{name}.version.hip` is {answer['hip']}: a CPU-only or CUDA build")
+    if answer["version"] is not None and not _same(answer["version"], found.version):
+        faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {found.version}")
+    abi = answer["cxx11"]
+    return replace(found, cxx11_abi=None if abi is None else bool(abi)), faults
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return canonicalize_name(one) == canonicalize_name(other)
+
+
+def compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
+    """Return whether the C++ compiler of a build makes libstdc++'s new ABI; ``None``: another library.
+
+    Of a compiler that does not run nothing is said here: the build does.
+    """
+    words = [*shlex.split(env.get("CXX") or "c++"), *shlex.split(env.get("CXXFLAGS", ""))]
+    try:
+        said = capture(
+            [*words, "-x", "c++", "-E", "-dM", "-"], env=env, stdin=b"#include <string>\n", timeout=60.0
+        )
+    except RocmWheelsError:
+        return None
+    found = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", said, re.MULTILINE)
+    return None if found is None else found.group(1) == "1"

@@ -1,0 +1,150 @@
+"""Whether a build fits what it is built against and this run does not build: torch above all. Pure rules.
+
+Both must be of one ROCm, made for the same GPU targets and with one C++ ABI. What is not known yet is not
+held against anything; the step asks again when it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rocm_wheels.audit.device_code import serves
+from rocm_wheels.audit.names import same_version
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import option_name
+from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.model.versions import local_part, version_suffix
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.provided import Provided
+from rocm_wheels.pipeline.plan.step import BuiltAgainst
+from rocm_wheels.pipeline.provenance import part_digest
+
+
+def misfits(
+    provided: Provided,
+    *,
+    rocm: str | None = None,
+    targets: Sequence[str] = (),
+    cxx11_abi: bool | None = None,
+    lock: str | None = None,
+) -> list[str]:
+    """Return every reason why nothing can be built against a wheel; what is ``None`` or empty is not known.
+
+    ``rocm``: the version of the installed ROCm packages; ``cxx11_abi``: what the C++ compiler makes;
+    ``lock``: the SHA-256 of the part of the run's lock that the wheel must be of.
+    """
+    found = list(provided.faults)
+    if rocm is not None and provided.rocm is not None and not same_version(provided.rocm, rocm):
+        found.append(f"it requires ROCm {provided.rocm}, and ROCm {rocm} is installed")
+    for library, held in provided.libraries.items():
+        missing = [asked for asked in targets if not any(serves(target, asked) for target in held)]
+        if missing:
+            found.append(
+                f"{library} lacks {' '.join(missing)}: it holds {' '.join(held) or 'no device code'}"
+            )
+    if None not in (cxx11_abi, provided.cxx11_abi) and cxx11_abi != provided.cxx11_abi:
+        ours, its = int(bool(cxx11_abi)), int(bool(provided.cxx11_abi))
+        found.append(
+            f"it was compiled with _GLIBCXX_USE_CXX11_ABI={its}, and the C++ compiler of the build has {ours}"
+        )
+    if lock is not None and provided.lock != lock:
+        found.append("it was not built from what the lock of this run says")
+    return found
+
+
+def misfits_of(
+    project: Project, provided: Provided, facts: Facts, tag: str, targets: Sequence[str]
+) -> list[str]:
+    """Return why one project cannot be built against a wheel in the environment of a Python."""
+    ready, locked = facts.pythons[tag].ready, facts.locked
+    lock = None
+    if locked is not None and provided.project in locked.lock.projects:
+        lock = part_digest(locked.lock, provided.project)
+    return misfits(
+        provided,
+        rocm=None if ready is None else ready.sdk.version,
+        targets=targets,
+        cxx11_abi=facts.compiler_abi.get(project.name),
+        lock=lock,
+    )
+
+
+def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
+    """Raise UsageError that names all wheels which ``builds`` (project, tag, targets) do not fit.
+
+    A project that they need and that neither they nor anybody else provides is named first.
+    """
+    wrong: dict[str, dict[str, None]] = {}
+    missing: dict[str, dict[str, None]] = {}
+    abi = False
+    for project, tag, targets in builds:
+        provided = facts.pythons[tag].provided
+        for name in (one for one in project.build.after if not facts.builds(one)):
+            if name not in provided:
+                if name in project.build.needs and not _may_come(facts, tag):
+                    missing.setdefault(name, {})[f"{project.distribution} for {tag}"] = None
+            elif name in project.build.needs or provided[name].wheel is not None:
+                faults = misfits_of(project, provided[name], facts, tag, targets)
+                abi |= any("CXX11_ABI" in fault for fault in faults)
+                if faults:
+                    wrong.setdefault(provided[name].said(), {}).update(dict.fromkeys(faults))
+    if missing:
+        raise _nothing_there(missing)
+    if wrong:
+        lines = [
+            f"{said} cannot be built against:\n  " + "\n  ".join(faults) for said, faults in wrong.items()
+        ]
+        tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
+        other = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
+        raise UsageError("\n".join(lines), tip=tip if abi else other)
+
+
+def _may_come(facts: Facts, tag: str) -> bool:
+    """Tell whether it is yet to be known what is installed: in somebody's environment that ROCm goes to."""
+    return facts.request.sdk.current_env and facts.pythons[tag].ready is None
+
+
+def _nothing_there(missing: dict[str, dict[str, None]]) -> UsageError:
+    lines, ways = [], []
+    for name, needed_by in missing.items():
+        option, distribution = option_name(name), load_project(name).distribution
+        lines.append(
+            f"{', '.join(needed_by)}: built against {distribution}, which this run does not build, and which"
+            " is neither given nor installed in the build environment"
+        )
+        ways.append(
+            f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the work"
+            f" directory of a run that built it) has the {distribution} that is installed there"
+        )
+    return UsageError("\n".join(lines), tip="; ".join(ways))
+
+
+def built_against(facts: Facts) -> tuple[BuiltAgainst, ...]:
+    """Return the wheels that projects of a run are built against and that it does not build."""
+    found = []
+    for tag, python in facts.pythons.items():
+        for name, one in python.provided.items():
+            if name == "triton" and usable_triton(facts, tag)[0] is None:
+                continue
+            place = str(one.wheel or one.place)
+            found.append(BuiltAgainst(name, tag, one.version, one.source, place, one.content))
+    return tuple(found)
+
+
+def usable_triton(facts: Facts, tag: str) -> tuple[Provided | None, str]:
+    """Return the triton that torch can require and this run does not build; else ``None``, and why not.
+
+    One that was given counts. An installed one must be of this build by its version: another may be there for
+    whatever reason, and torch would require it of everybody.
+    """
+    python = facts.pythons[tag]
+    found = python.provided.get("triton")
+    if found is None or found.wheel is not None:
+        return found, "triton is not built"
+    if found.faults:
+        return None, f"triton is not built, and the installed one is faulty: {found.faults[0]}"
+    assert python.ready is not None, "what is installed is known of environments that are ready"
+    suffix = local_part(version_suffix(python.ready.sdk.version, facts.request.version_suffix))
+    if suffix and f".{found.version.partition('+')[2]}".endswith(f".{suffix}"):
+        return found, ""
+    return None, f"triton is not built, and the installed {found.version} is none of this build (+{suffix})"

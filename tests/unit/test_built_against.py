@@ -1,0 +1,381 @@
+"""Wheels that a run has and does not build: what is read of them, what fits, and what a plan makes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_wheels import Draft, library, torch_draft
+from planned_runs import finish, make_facts, settled
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.names import installed_for_others, project_names
+from rocm_wheels.model.project import build_order, load_project
+from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.others import refuse_strange
+from rocm_wheels.pipeline.facts.provided import (
+    Provided,
+    given_for,
+    look_at_given,
+    other_requirements,
+    read_given,
+    refuse_unused,
+    rocm_pin,
+)
+from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, write_plan
+from rocm_wheels.pipeline.plan.fitting import built_against, misfits, refuse_misfits, usable_triton
+from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.plan.text import plan_text
+from rocm_wheels.pipeline.request import SdkRequest
+from rocm_wheels.workspace import Workspace
+
+TORCH = Provided(
+    project="pytorch",
+    place="/site-packages",
+    version="2.9.0+rocm7.1.0",
+    content="content of torch",
+    rocm="7.1.0",
+    libraries={"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")},
+    cxx11_abi=True,
+)
+TRITON = Provided("triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton")
+ALONE = ("apex", "pytorch_audio", "pytorch_vision")
+
+
+# -- reading a wheel that was given -------------------------------------------------------------------------
+
+
+def read(draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch") -> Provided:
+    return read_given(load_project(project), draft.write(folder), "linux", tag)
+
+
+def test_a_good_wheel_says_what_it_is_without_being_installed(tmp_path: Path) -> None:
+    draft = torch_draft()
+    draft.requires += ["sympy>=1.13", "opt-einsum>=3.3; extra == 'opt-einsum'"]
+    found = read(draft, tmp_path)
+    assert found.faults == ()
+    assert (found.version, found.rocm) == ("2.9.0+rocm7.1.0", "7.1.0")
+    assert found.libraries == {"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")}
+    assert found.requires == ("filelock", "sympy>=1.13"), "ROCm, triton and extras are not for the tools"
+    assert found.said() == f"torch 2.9.0+rocm7.1.0 (--pytorch-wheel: {found.wheel})"
+
+
+def tagged(tag: str) -> Callable[[Draft], object]:
+    return lambda draft: setattr(draft, "tag", tag)
+
+
+def cpu(draft: Draft) -> None:
+    draft.members["torch/version.py"] = b"hip = None\ncuda = None\n"
+    del draft.members["torch/_rocm_init.py"], draft.members["torch/lib/libtorch_hip.so"]
+    draft.requires = ["filelock"]
+
+
+def elsewhere(draft: Draft) -> None:
+    draft.requires = ["filelock"]
+    del draft.members["torch/_rocm_init.py"]
+
+
+def other_init(draft: Draft) -> None:
+    draft.requires[1] = "rocm[libraries]==7.0.0"
+
+
+def host_only(draft: Draft) -> None:
+    draft.members["torch/lib/libtorch_hip.so"] = library()
+
+
+WRONG: list[tuple[str, Callable[[Draft], object], list[str]]] = [
+    ("another Python", tagged("cp312-cp312-linux_x86_64"), ["does not fit the interpreter cp311"]),
+    ("a free-threaded one", tagged("cp311-cp311t-linux_x86_64"), ["does not fit the interpreter cp311"]),
+    ("Windows", tagged("cp311-cp311-win_amd64"), ["is for win_amd64; linux was asked for"]),
+    (
+        "a CPU build",
+        cpu,
+        [
+            "does not require rocm[libraries]==<version>",
+            "torch/_rocm_init.py: the module that starts the ROCm packages is missing",
+            "torch/version.py: a CPU-only build",
+            "no library matches torch/lib/libtorch_hip.so",
+        ],
+    ),
+    ("pytorch.org's", elsewhere, ["does not require rocm[libraries]", "the module that starts the ROCm"]),
+    ("two versions of ROCm", other_init, ["checks for ROCm 7.1.0, but was built with 7.0.0"]),
+    ("no device code", host_only, ["a host-only library: holds no device code at all"]),
+    ("Requires-Python", lambda d: setattr(d, "python", ">=3.12"), ["Requires-Python >=3.12 shuts out 3.11"]),
+    (
+        "changed since it was packed",
+        lambda d: d.record.update({"torch/__init__.py": "torch/__init__.py,sha256=AAAA,0"}),
+        ["torch/__init__.py"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_all_that_is_wrong_with_a_given_wheel_is_said(
+    change: Callable[[Draft], object], said: list[str], tmp_path: Path
+) -> None:
+    draft = torch_draft()
+    change(draft)
+    found = read(draft, tmp_path)
+    assert len(found.faults) == len(said), found.faults
+    for fault, part in zip(found.faults, said, strict=True):
+        assert part in fault
+
+
+def test_a_wheel_that_was_cut_is_a_fault_too(tmp_path: Path) -> None:
+    wheel = torch_draft().write(tmp_path)
+    wheel.write_bytes(wheel.read_bytes()[:-40])
+    (fault,) = read_given(load_project("pytorch"), wheel, "linux", "cp311").faults
+    assert "is not a readable wheel: cut short or damaged" in fault
+
+
+def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, wheel, looks = Workspace(tmp_path / "work"), torch_draft().write(tmp_path), []
+    good = read_given(load_project("pytorch"), wheel, "linux", "cp311")
+
+    def count(*_: Any) -> Provided:
+        looks.append(1)
+        return good
+
+    monkeypatch.setattr("rocm_wheels.pipeline.facts.provided.read_given", count)
+
+    def look() -> Provided:
+        return look_at_given("pytorch", wheel, "linux", "cp311", workspace)
+
+    assert look() == look() == good
+    assert len(looks) == 1
+    os.utime(wheel, ns=(1, 1))
+    assert look() == good
+    assert len(looks) == 2
+    next((tmp_path / "work" / "provided").glob("*.json")).write_text("{}")
+    good = replace(good, faults=("broken",))
+    os.utime(wheel, ns=(2, 2))
+    assert look() == look()
+    assert len(looks) == 4, "what has faults is looked at again"
+
+
+@pytest.mark.parametrize(
+    ("requires", "pin"),
+    [
+        (["rocm[libraries]==7.1.0"], "7.1.0"),
+        (["numpy", "ROCm[devel,libraries]===7.1.0+x"], "7.1.0+x"),
+        (["rocm[libraries]>=7.1"], None),
+        (["rocm[libraries]==7.*"], None),
+        (["rocm==7.1.0"], None),
+        ([], None),
+    ],
+)
+def test_the_rocm_that_a_wheel_is_of(requires: list[str], pin: str | None) -> None:
+    assert rocm_pin(requires) == pin
+
+
+def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None:
+    asked = [
+        "numpy; python_version < '3.13'",
+        "Triton==3.5",
+        "rocm[libraries]==7.1.0",
+        "x; extra == 'y'",
+        "torch",
+    ]
+    assert other_requirements(asked) == ("numpy; python_version < '3.13'",)
+
+
+def test_one_wheel_a_python() -> None:
+    old, new = (
+        Path("/a/torch-2.9-cp311-cp311-linux_x86_64.whl"),
+        Path("/a/torch-2.9-cp312-cp312-linux_x86_64.whl"),
+    )
+    stable = Path("/a/triton-3.5-cp310-abi3-linux_x86_64.whl")
+    assert given_for("pytorch", [old, new], "cp312") == new
+    assert given_for("pytorch", [old], "cp312") == old, "that it does not fit is told with all else"
+    assert given_for("triton", [stable], "cp313") == stable
+    refuse_unused({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
+    for wheels, tag, said in [
+        ([old, new], "cp313t", "none of those given is for cp313t"),
+        ([new, Path("/b") / new.name], "cp312", f"{new}, /b/{new.name} are all for cp312"),
+    ]:
+        with pytest.raises(UsageError, match=f"--pytorch-wheel: {said}"):
+            given_for("pytorch", wheels, tag)
+    with pytest.raises(UsageError, match=f"--pytorch-wheel: {old} is for none of cp312, cp313"):
+        refuse_unused({"pytorch": [old, new]}, ["cp312", "cp313"])
+
+
+# -- does it fit --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, []),
+        ({"rocm": "7.1.0", "targets": ("gfx942", "gfx1100"), "cxx11_abi": True}, []),
+        ({"targets": ("gfx942:xnack-",)}, []),
+        ({"rocm": "7.1"}, []),
+        ({"rocm": "7.2.0"}, ["it requires ROCm 7.1.0, and ROCm 7.2.0 is installed"]),
+        ({"targets": ("gfx942", "gfx1201")}, ["torch/lib/libtorch_hip.so lacks gfx1201: it holds gfx"]),
+        ({"targets": ("gfx942:xnack+",)}, ["lacks gfx942:xnack+"]),
+        ({"cxx11_abi": False}, ["_GLIBCXX_USE_CXX11_ABI=1, and the C++ compiler of the build has 0"]),
+        ({"lock": "another"}, ["it was not built from what the lock of this run says"]),
+        (
+            {"rocm": "7.2.0", "targets": ("gfx906",), "cxx11_abi": False, "lock": "another"},
+            ["ROCm 7.2.0", "lacks gfx906", "CXX11_ABI", "the lock"],
+        ),
+    ],
+)  # fmt: skip
+def test_every_reason_why_nothing_can_be_built_against_a_torch(
+    asked: dict[str, Any], said: list[str]
+) -> None:
+    found = misfits(TORCH, **asked)
+    assert len(found) == len(said), found
+    for fault, part in zip(found, said, strict=True):
+        assert part in fault
+
+
+def run_of(tmp_path: Path, *names: str, provided: tuple[Provided, ...] = (), **more: Any) -> Facts:
+    """Facts of a run that builds some projects and has others."""
+    facts = make_facts(tmp_path, **more)
+    pythons = {
+        tag: replace(python, provided={one.project: one for one in provided})
+        for tag, python in facts.pythons.items()
+    }
+    return replace(
+        facts,
+        projects=tuple(build_order(map(load_project, names))),
+        trees={name: facts.trees[name] for name in names},
+        pythons=pythons,
+    )
+
+
+def plan_of(facts: Facts) -> dict[str, Step]:
+    return settled(finish(facts))[1]
+
+
+def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> None:
+    for more in ({}, {"rocm": False}):
+        with pytest.raises(UsageError) as wrong:
+            settled(run_of(tmp_path, *ALONE, **more))
+        assert "built against torch, which this run does not build" in str(wrong.value)
+        tip = str(wrong.value.tip)
+        assert all(way in tip for way in ("--build-pytorch ", "--pytorch-wheel FILE", "--current-env"))
+
+
+def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path) -> None:
+    sdk = SdkRequest(tmp_path / "python", rocm_spec="==7.1.0", current_env=True)
+    steps = settled(run_of(tmp_path, *ALONE, rocm=False, sdk=sdk))[1]
+    assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after install-rocm-cp312"
+    with pytest.raises(UsageError, match="neither given nor installed"):
+        settled(run_of(tmp_path, *ALONE, sdk=sdk))
+
+
+def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
+    facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
+    done = finish(facts)
+    steps = settled(done)[1]
+    assert {step.verdict for step in steps.values() if step.kind == "build"} == {"skip"}
+    assert steps["build-apex-cp312"].inputs["wheel of pytorch"] == "content of torch"
+    given = replace(TORCH, wheel=Path("/w/torch.whl"), requires=("sympy>=1.13",))
+    again = settled(finish(run_of(tmp_path, *ALONE, provided=(given,), done=done.done)))[1]
+    assert again["build-apex-cp312"].inputs == steps["build-apex-cp312"].inputs, "the same torch, as a file"
+    assert again["install-tools-cp312"].inputs["requirements of pytorch"] == "sympy>=1.13"
+    assert "sympy" in again["install-tools-cp312"].command
+    other = settled(run_of(tmp_path, *ALONE, provided=(replace(TORCH, content="x"),), done=done.done))[1]
+    assert other["build-apex-cp312"].why == "wheel of pytorch changed (content of torch → x)"
+
+
+def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:
+    given = replace(TORCH, wheel=Path("/w/torch.whl"))
+    facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
+    plan = Plan(settled(facts)[1], ("gfx942",), built_against(facts))
+    line = "built against pytorch 2.9.0+rocm7.1.0 for cp312 (--pytorch-wheel: /w/torch.whl)"
+    assert line in plan_text(plan, details=False).splitlines()
+    file = PlanFile.of(facts.request, plan, {}, None)
+    assert plan_json(file)["built against"][0]["place"] == "/w/torch.whl"
+    write_plan(tmp_path / "plan.json", file)
+    again = read_plan(tmp_path / "plan.json")
+    assert again.plan.against == plan.against
+    assert again.request.given_wheels == {"pytorch": (Path("/w/torch.whl"),)}
+
+
+def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path) -> None:
+    broken = replace(TORCH, rocm="7.0.0", faults=("cut",))
+    facts = run_of(tmp_path, *ALONE, provided=(broken,), tags=("cp311", "cp312"))
+    facts = replace(facts, compiler_abi={"apex": False, "pytorch_vision": True})
+    builds = [(load_project(name), tag, ("gfx906",)) for name in ALONE for tag in facts.pythons]
+    with pytest.raises(UsageError) as wrong:
+        refuse_misfits(facts, builds)
+    lines = str(wrong.value).splitlines()
+    assert lines[0] == "torch 2.9.0+rocm7.1.0 (installed: /site-packages) cannot be built against:"
+    assert [line.split()[0] for line in lines[1:]] == ["cut", "it", "torch/lib/libtorch_hip.so", "it"]
+    assert "--set-env PROJECT:CXXFLAGS=" in str(wrong.value.tip)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "said"),
+    [
+        (["pytorch_vision"], "torchvision-0.24-cp311-cp311-linux_x86_64.whl", "it is a wheel of torchvision"),
+        (["triton"], "torch-2.9-cp311-cp311-linux_x86_64.whl", r"nothing of this run \(triton\)"),
+    ],
+)  # fmt: skip
+def test_a_wheel_that_nobody_needs_is_refused(
+    tmp_path: Path, names: list[str], given: str, said: str
+) -> None:
+    facts = run_of(tmp_path, *names, given_wheels={"pytorch": (Path("/w") / given,)})
+    with pytest.raises(UsageError, match=f"--pytorch-wheel.*{said}"):
+        refuse_strange(facts.request, facts.projects)
+
+
+# -- triton, which torch may have or not --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("triton", "on", "why_not"),
+    [
+        (None, False, "triton is not built"),
+        (TRITON, True, ""),
+        (replace(TRITON, version="3.5.0", wheel=Path("/w/triton.whl")), True, ""),
+        (
+            replace(TRITON, version="3.5.0"),
+            False,
+            "triton is not built, and the installed 3.5.0 is none of this build (+rocm7.1.0)",
+        ),
+        (replace(TRITON, version="3.5.0+rocm17.1.0"), False, "is none of this build"),
+        (
+            replace(TRITON, faults=("cut",)),
+            False,
+            "triton is not built, and the installed one is faulty: cut",
+        ),
+    ],
+)
+def test_torch_requires_the_triton_that_is_there(
+    tmp_path: Path, triton: Provided | None, on: bool, why_not: str
+) -> None:
+    facts = run_of(tmp_path, "pytorch", provided=() if triton is None else (triton,))
+    found, said = usable_triton(facts, "cp312")
+    torch = plan_of(facts)["build-pytorch-cp312"]
+    asked = torch.environment["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    assert (found is not None, torch.environment["USE_FLASH_ATTENTION"]) == (on, "ON" if on else "OFF")
+    assert ("wheel of triton" in torch.inputs) == on
+    if triton is not None and on:
+        assert asked == f"rocm[libraries]==7.1.0|triton=={triton.version}"
+    else:
+        assert asked == "rocm[libraries]==7.1.0"
+        assert why_not in said
+        assert built_against(facts) == ()
+
+
+def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_path: Path) -> None:
+    facts = run_of(tmp_path, "pytorch", provided=(replace(TRITON, version="3.5.0"),), flash_attention=True)
+    with pytest.raises(
+        UsageError, match=r"needs triton on Linux, and triton is not built, and the installed 3\.5\.0"
+    ):
+        plan_of(facts)
+
+
+def test_options_for_wheels_are_those_of_recipes_that_others_are_built_against() -> None:
+    assert installed_for_others() == [
+        name for name in project_names() if load_project(name).build.installed_for_others
+    ]
