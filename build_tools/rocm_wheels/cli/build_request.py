@@ -68,6 +68,7 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
     """Return the whole request. Raises UsageError for options that contradict each other."""
     from rocm_wheels.pipeline.request import WheelsRequest
 
+    wheels = _wheels(options)
     if options["use_ccache"] and options["use_sccache"]:
         raise UsageError("--use-ccache and --use-sccache exclude each other")
     if options["sccache_no_wrap"] and not options["use_sccache"]:

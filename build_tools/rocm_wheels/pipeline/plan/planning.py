@@ -103,6 +103,8 @@ def _refuse_misfits(graph: Graph, facts: Facts) -> None:
 def say_what_holds(planned: Planned) -> None:
     """Tell which ROCm and which targets it will be, as far as that is known."""
     facts = planned.facts
+    for wheel in planned.plan.against:
+        log.note(against_text(wheel))
     ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
     if ready is None:
         return
