@@ -1,0 +1,184 @@
+"""What `build` costs beside the work of five stub projects, what it saves, and a peer's script on the same.
+
+Run by hand: ``python tests/bench/bench_build.py [--peer PEER]``, where PEER is ``external-builds/pytorch`` of
+a ROCm/TheRock checkout. Each front end computes for ``--work`` seconds on one processor; everything else is
+as in a build of real projects: environment, checks of the wheels, installing torch. All figures are wall
+times of whole processes; ratios are of two of the same run of this script. The peer's virtual environment
+with its build tools is made before the clock starts; ours is made by the command itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stub_projects import PROJECTS, ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
+
+PARTS = ("overhead", "side-by-side", "again", "plan", "peer")
+TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
+
+
+def say(what: str, figure: str, note: str = "") -> None:
+    print(f"{what:58} {figure:>10}  {note}".rstrip(), flush=True)
+
+
+def overhead(stubs: Stubs) -> None:
+    """Compare `build --jobs 1` with the very commands of its record, run one after the other."""
+    stubs.edit()
+    ours = seconds(stubs.words("work", "--jobs", "1"), stubs.env)
+    events = stubs.events("work")
+    base = {name: value for name, value in stubs.env.items() if name != "PYTHONPATH"}
+    bare = 0.0
+    for event in events:
+        if event["event"] == "command":
+            changes = event["environment"]
+            env = {**base, **{name: value for name, value in changes.items() if value is not None}}
+            env = {name: value for name, value in env.items() if changes.get(name, "") is not None}
+            bare += seconds(["bash", "-c", event["command"]], env)
+    steps = [event for event in events if event["event"] == "step-ended"]
+    say("the five front ends, one after the other", f"{bare:.2f} s")
+    say("`build --jobs 1`", f"{ours:.2f} s", f"{ours / bare - 1:+.1%}, goal < +10 %")
+    say("  beside the front ends, a step", f"{(ours - bare) / len(steps):.2f} s")
+    inside = {event["step"]: event["seconds"] for event in events if event["event"] == "command"}
+    for step in steps:
+        more = step["seconds"] - inside[step["step"]]
+        say(f"    {step['step']}", f"{more:.2f} s", "its process, without the front end")
+    between = ours - sum(step["seconds"] for step in steps)
+    say("    before, between and after the steps", f"{between:.2f} s")
+
+
+def side_by_side(stubs: Stubs, python: str | None) -> None:
+    """Compare one step at a time with as many as the machine has room for, of one Python and of two."""
+    pythons = ["--python", sys.executable, "--python", python] if python else []
+    for what, more in {"one Python": [], f"two Pythons ({python})": pythons}.items():
+        if what != "one Python" and not python:
+            continue
+        if more:
+            seconds(stubs.words("work", *more), {**stubs.env, "BENCH_ROUNDS": "1"})
+        times = []
+        for jobs in (["--jobs", "1"], []):
+            stubs.edit()
+            times.append(seconds(stubs.words("work", *jobs, *more), stubs.env))
+        alone, together = times
+        say(f"{what}, one step at a time", f"{alone:.2f} s")
+        say(f"{what}, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
+
+
+def again(stubs: Stubs, python: str | None) -> None:
+    """Run the same command when nothing changed."""
+    pythons = ["--python", sys.executable, "--python", python] if python else []
+    for what, more in {"one Python": [], f"two Pythons ({python})": pythons}.items():
+        if what != "one Python" and not python:
+            continue
+        seconds(stubs.words("work", *more), {**stubs.env, "BENCH_ROUNDS": "1"})
+        times = sorted(seconds(stubs.words("work", *more), stubs.env) for _ in range(5))
+        say(f"nothing changed, five projects, {what}", f"{times[2]:.2f} s", "median of 5, goal < 1 s")
+
+
+def plan(folder: Path) -> None:
+    """Plan five projects for 28 targets and five Pythons, from facts to JSON."""
+    from planned_runs import finish, make_facts
+
+    from rocm_wheels.model.gfx import gfx_targets
+    from rocm_wheels.pipeline.plan.file import PlanFile, plan_json
+    from rocm_wheels.pipeline.plan.graph import make_graph
+    from rocm_wheels.pipeline.plan.settle import make_plan, targets_of_run
+    from rocm_wheels.pipeline.plan.step import Plan
+
+    def time_of(facts: Any) -> tuple[float, float, int]:
+        begin = time.perf_counter()
+        graph = make_graph(facts)
+        steps = make_plan(graph, facts)
+        made = Plan(steps, targets_of_run(graph, facts, list(steps.values())))
+        middle = time.perf_counter()
+        trees = {name: tree.identity for name, tree in facts.trees.items()}
+        json.dumps(plan_json(PlanFile.of(facts.request, made, trees, facts.locked)), indent=1)
+        return middle - begin, time.perf_counter() - middle, len(steps)
+
+    every = list(gfx_targets())
+    for what, more in {"one set of wheels": {}, "a set a target": {"per_target": True}}.items():
+        new = make_facts(folder / what, tags=TAGS, targets=",".join(every), served=every, **more)
+        for state, facts in {"nothing done": new, "all done": finish(new)}.items():
+            times = sorted(time_of(facts) for _ in range(5))
+            planned, written, count = times[2]
+            title = f"{len(every)} targets x {len(TAGS)} Pythons, {what}, {state}"
+            say(title, f"{planned:.2f} s", f"{count} steps, goal < 0.5 s; as JSON {written:.2f} s more")
+
+
+def beside_peer(stubs: Stubs, peer: Path) -> None:
+    """Build where one project fails, then again with that one right: the peer's script, then ours."""
+    folder, bin = stubs.folder, stubs.folder / "venv" / "bin"
+    shutil.copytree(stubs.sources, folder / "peer-sources")
+    venv.create(folder / "venv", with_pip=True)
+    tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja"]
+    env = {name: value for name, value in stubs.env.items() if name != "PYTHONPATH"}
+    seconds([str(bin / "python"), "-m", "pip", "install", "-q", *tools], env)
+    theirs = [
+        *(str(bin / "python"), str(peer / "build_prod_wheels.py"), "build", "--install-rocm"),
+        *("--find-links", str(stubs.packages), "--rocm-sdk-version", f"=={ROCM}"),
+        *("--rocm-extras", f"device-{TARGET}", "--pytorch-rocm-arch", TARGET),
+        *("--root-checkout-dir", str(folder / "peer-sources"), "--output-dir", str(folder / "peer-wheels")),
+    ]
+    sides = {
+        "peer": (theirs, {**env, "PATH": f"{bin}:{env['PATH']}"}),
+        "ours": (stubs.words("beside"), stubs.env),
+    }
+    times: dict[str, tuple[float, float]] = {}
+    for side, (command, its_env) in sides.items():
+        first = seconds(command, {**its_env, "BENCH_FAIL": "apex"}, code=None)
+        times[side] = first, seconds(command, its_env)
+    found, wanted = stubs.wheels("beside"), stubs.wheels("peer")
+    if found != wanted or len(found) != len(PROJECTS):
+        sys.exit(f"not the same wheels:\n  {found}\n  {wanted}")
+    for row, what in enumerate(("first run, apex fails at its end", "again, apex is right now")):
+        ours, its = times["ours"][row], times["peer"][row]
+        say(what, f"{its / ours:.1f}", f"peer {its:.2f} s, ours {ours:.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--work", type=float, default=5.0, metavar="SECONDS", help="of each front end [default: 5]"
+    )
+    parser.add_argument("--python", default="3.12", help="a second interpreter, '' for none [default: 3.12]")
+    parser.add_argument("--peer", type=Path, help="external-builds/pytorch of a ROCm/TheRock checkout")
+    parser.add_argument(
+        "--part", action="append", choices=PARTS, help="only this; may be repeated [default: all]"
+    )
+    given = parser.parse_args()
+    wanted = given.part or [part for part in PARTS if part != "peer" or given.peer]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        begin = time.perf_counter()
+        rounds, slower = calibrate(given.work)
+        say("two processes that compute, beside one alone", f"{slower:.2f}", "1.00: a processor for each")
+        stubs = make_stubs(folder)
+        if set(wanted) - {"plan", "peer"}:
+            seconds(stubs.words("work"), stubs.env)
+        stubs.env["BENCH_ROUNDS"] = rounds
+        parts: dict[str, Callable[[], None]] = {
+            "overhead": lambda: overhead(stubs),
+            "side-by-side": lambda: side_by_side(stubs, given.python),
+            "again": lambda: again(stubs, given.python),
+            "plan": lambda: plan(folder),
+            "peer": lambda: beside_peer(stubs, given.peer.resolve()),
+        }
+        for part in PARTS:
+            if part in wanted:
+                print(f"-- {part}")
+                parts[part]()
+        say("all of this", f"{time.perf_counter() - begin:.0f} s", f"{given.work:g} s of work a front end")
+
+
+if __name__ == "__main__":
+    main()
