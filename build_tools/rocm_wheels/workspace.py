@@ -186,9 +186,13 @@ def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) 
                 raise UsageError(said, tip=tip) from None
             log.note(f"{said}; waiting")
     try:
-        owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
         if left := groups.end_left_behind(folder / ".groups"):
             log.warn(f"ended {len(left)} processes of a run that was killed: {', '.join(map(str, left))}")
+        try:
+            owner.write_text(f"process {os.getpid()} ({what})\n", encoding="utf-8")
+        except OSError as failure:
+            named(failure, owner)
+            raise
         with groups.noted_in(folder / ".groups"):
             yield
     finally:

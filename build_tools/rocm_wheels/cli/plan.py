@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +106,7 @@ def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
     from rocm_wheels.pipeline.execute.executor import INDEX_VARIABLE, RECORD_VARIABLE
     from rocm_wheels.pipeline.execute.result import result_path
     from rocm_wheels.pipeline.plan.file import read_plan, with_index
+    from rocm_wheels.workspace import write_json
 
     env = environment()
     env.pop(INDEX_VARIABLE, None)
@@ -123,7 +123,7 @@ def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
         result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
         raise click.exceptions.Exit(failure.exit_code) from None
     finally:
-        result_path(Path(record), step).write_text(json.dumps(result), encoding="utf-8")
+        write_json(result_path(Path(record), step), result)
 
 
 def explain_without_tip(failure: RocmWheelsError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -74,8 +75,12 @@ def _run(
     workspace = planned.facts.workspace
     record = new_run(workspace.runs, datetime.now(timezone.utc))
     plan = record.folder / PLAN
-    write_plan(plan, planned.file)
-    _record_begin(planned, record, plan, command)
+    try:
+        write_plan(plan, planned.file)
+        _record_begin(planned, record, plan, command)
+    except OSError:
+        shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
+        raise
     record.write("preflight", findings=[asdict(finding) for finding in findings])
     executor = Executor(
         planned.graph, planned.facts, plan, record, env, how, Screen(), settled=dict(planned.plan.steps)

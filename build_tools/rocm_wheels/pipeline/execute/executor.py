@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -20,7 +21,7 @@ from rocm_wheels import ending, groups, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
 from rocm_wheels.machine import compile_jobs
 from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
-from rocm_wheels.pipeline.execute.result import State, end_of, read_result
+from rocm_wheels.pipeline.execute.result import SAID_LINES, State, end_of, read_result
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.facts.gather import Facts
@@ -32,6 +33,7 @@ from rocm_wheels.pipeline.record.writing import RunRecord
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
+_ESTIMATED = ("seconds", "disk", "memory", "source")
 _MOST_AT_A_TIME = 8
 _THREADS = "step-at-work"
 _COLOURS: Mapping[State, str] = {"done": "green"}
@@ -201,13 +203,17 @@ class Executor:
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
         usage, begin = Usage(), time.monotonic()
-        begun = False
+        begun, said = False, deque[str](maxlen=SAID_LINES)
 
         def started(pid: int) -> None:
             nonlocal begun
             begun = True
             usage.started(pid)
             self._record_begin(step, jobs, log_file, pid)
+
+        def heard(line: str) -> None:
+            said.append(line)
+            self.screen.line(step.id, line)
 
         timed_out: BuildError | None = None
         code = -9
@@ -216,7 +222,7 @@ class Executor:
                 finished = process.run(
                     run_step_command(self.plan, step.id),
                     env=env,
-                    on_line=lambda line: self.screen.line(step.id, line),
+                    on_line=heard,
                     timeout=self.how.timeout,
                     check=None,
                     what=step.id,
@@ -230,7 +236,7 @@ class Executor:
         if code:
             self._end_left_behind(step.id)
         seconds = time.monotonic() - begin
-        result = read_result(self.record.folder, step.id)
+        result = read_result(self.record.folder, step.id, said)
         state, failure = end_of(step, code, timed_out, result, log_file)
         self.record.write(
             "step-ended",
@@ -252,8 +258,8 @@ class Executor:
         try:
             with holding(self.facts.workspace, name):
                 return
-        except UsageError:
-            return  # a `run-step` is at it, which is why ours failed
+        except (UsageError, OSError):
+            return  # a `run-step` is at it, or the disk is full: which is why ours failed
 
     def _record_begin(self, step: Step, jobs: int | None, log_file: Path, pid: int) -> None:
         estimate = step.estimate
@@ -269,14 +275,7 @@ class Executor:
             pid=pid,
             began=groups.began(pid),
             jobs=jobs,
-            estimate=None
-            if estimate is None
-            else {
-                "seconds": estimate.seconds,
-                "disk": estimate.disk,
-                "memory": estimate.memory,
-                "source": estimate.source,
-            },
+            estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATED},
         )
 
     def _await(self, sorter: TopologicalSorter[str]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +11,8 @@ from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit
 from rocm_wheels.pipeline.plan.step import Step
 
 State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
+SAID_LINES = 60  # of what a step prints are kept: an error is at its end
+_ERROR = "error: "
 
 
 def end_of(
@@ -37,11 +38,21 @@ def result_path(folder: Path, step: str) -> Path:
     return folder / f"{step}.result.json"
 
 
-def read_result(folder: Path, step: str) -> Mapping[str, object]:
-    """Read what the process of a step said of its end; nothing when it could not say any more."""
+def read_result(folder: Path, step: str, said: Iterable[str] = ()) -> Mapping[str, object]:
+    """Read what the process of a step said of its end; where it could not (a full disk), what it printed."""
     try:
         known = json.loads(result_path(folder, step).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
+        known = {}
+    result_path(folder, step).unlink(missing_ok=True)
+    return known if isinstance(known, dict) and known else _printed(list(said))
+
+
+def _printed(said: list[str]) -> Mapping[str, object]:
+    """Return the error that a process has printed last: its message, and its tip."""
+    first = max((number for number, line in enumerate(said) if line.startswith(_ERROR)), default=None)
+    if first is None:
         return {}
-    os.unlink(result_path(folder, step))
-    return known if isinstance(known, dict) else {}
+    text = "\n".join(said[first:]).removeprefix(_ERROR)
+    message, _, tip = text.partition("\ntip: ")
+    return {"message": message, "tip": tip or None}
