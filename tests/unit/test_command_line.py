@@ -18,8 +18,8 @@ from rocm_wheels.cli.boundary import INTERRUPTED, run_command
 from rocm_wheels.cli.build import _show as show
 from rocm_wheels.cli.build import production
 from rocm_wheels.demo import commands
-from rocm_wheels.pipeline.summary import Row
 from rocm_wheels.pipeline.run import Summary
+from rocm_wheels.pipeline.summary import Row
 
 CLONE = Path(__file__).resolve().parents[2]
 

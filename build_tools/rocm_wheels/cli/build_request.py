@@ -81,9 +81,8 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
     given = {name: options[f"{name}_dir"] for name in project_names() if options[f"{name}_dir"]}
     output = options["output_dir"].absolute()
     _check_output(output)
-    wheels = _wheels(options)
-    sdk = sdk_request(options, env)
     pythons = _pythons(options, env)
+    sdk = sdk_request(options, env)
     return WheelsRequest(
         sdk=replace(sdk, python=pythons[0]) if pythons else sdk,
         pythons=pythons,

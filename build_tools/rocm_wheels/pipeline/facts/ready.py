@@ -16,7 +16,7 @@ from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import RocmSdk, ask
 from rocm_wheels.sdk.environment_spec import target_family
 from rocm_wheels.sdk.install import BuildEnvironment
-from rocm_wheels.sdk.shared import shared_sdk
+from rocm_wheels.sdk.shared import SHARED, shared_sdk
 from rocm_wheels.workspace import Workspace, write_json
 
 _ANSWERS = "rocm-wheels-answers.json"
@@ -63,7 +63,7 @@ def make_ready(
     if (known := _remembered(place, environment, env)) is not None:
         return known
     ready = _asked(environment, env)
-    shared = shared_sdk(ready.sdk, ready.content, workspace.root / "rocm", _content)
+    shared = shared_sdk(ready.sdk, ready.content, workspace.root / SHARED, _content)
     ready = replace(ready, sdk=shared)
     write_json(
         place,

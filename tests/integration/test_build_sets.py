@@ -1,0 +1,198 @@
+"""Plans and sets of wheels after the demo: one set a target, targets left out, variants, steps alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_demo import Demo, demo, snapshot, targets_in
+
+from rocm_wheels.variants.metadata import merge, parse_in_wheel
+from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+from rocm_wheels.wheels.names import parse_wheel_name
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+__all__ = ["demo"]
+VARIANT = ("--packaging", "variant")
+
+
+def test_a_run_leaves_variants_beside_its_wheels(demo: Demo) -> None:
+    ended = demo.build(*VARIANT, "--json")
+    assert ended.code == 0, ended.err
+    rows = {row["project"]: row for row in json.loads(ended.out)}
+    variants = sorted((demo.folder / "wheels" / "variants").glob("*.whl"))
+    assert len(variants) == len(rows) == 3
+    for wheel in variants:
+        name = parse_wheel_name(wheel.name)
+        assert "rocm" not in (name.version.local or "")
+        document = parse_in_wheel(
+            read_dist_info_files(wheel)["variant.json"], name=wheel.name, label=name.label or ""
+        )
+        (properties,) = merge([(wheel.name, document)]).variants.values()
+        assert properties["amd"] == {"gfx_arch": ("gfx1100", "gfx942")}, "also where no device code is"
+        assert any(f"variant {name.label}" in row["note"] for row in rows.values())
+    (triton,) = (wheel for wheel in variants if wheel.name.startswith("triton-"))
+    (torch,) = (wheel for wheel in variants if wheel.name.startswith("torch-"))
+    pin = f"Requires-Dist: triton=={parse_wheel_name(triton.name).version}"
+    assert pin in read_dist_info_files(torch)["METADATA"].decode()
+    before = {wheel: wheel.stat().st_mtime_ns for wheel in variants}
+    again = demo.build(*VARIANT)
+    assert again.code == 0, again.err
+    assert {wheel: wheel.stat().st_mtime_ns for wheel in variants} == before
+
+
+def test_a_target_that_no_variant_can_state_is_refused_before_the_build(demo: Demo) -> None:
+    ended = demo.build(*VARIANT, "--pytorch-rocm-arch", "gfx942:xnack+", "--clean")
+    assert ended.code == 2
+    assert "holds gfx942:xnack+ and no plain code for it" in ended.err
+
+
+def rocm_wheels(demo: Demo, *words: str) -> tuple[int, str, str]:
+    ended = demo.run(*words, door="build_tools/rocm_wheels/__main__.py")
+    return ended.code, ended.out, ended.err
+
+
+def work(demo: Demo) -> Path:
+    return demo.folder / "sources" / ".rocm-wheels"
+
+
+def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp_path: Path) -> None:
+    """Plan for other targets; then the very lines that a run would start, in the order of the plan."""
+    assert demo.build().code == 0
+    before = snapshot(demo.folder)
+    words = ("plan", *demo.build_words(targets="gfx942", output="alone")[1:])
+    code, out, err = rocm_wheels(demo, *words, "--json", "-o", str(tmp_path / "plan.json"))
+    assert code == 0, err
+    assert {path for path, state in snapshot(demo.folder).items() if before.get(path) != state} == set()
+    assert json.loads(out) == json.loads((tmp_path / "plan.json").read_text())
+    dry = demo.build("--dry-run", "--json", targets="gfx942", output="alone")
+    assert json.loads(dry.out) == json.loads(out)
+    steps = {step["id"]: step for step in json.loads(out)["steps"]}
+    tag = next(iter(steps)).rsplit("-", 1)[1]
+    torch = steps[f"build-pytorch-{tag}"]
+    assert torch["why"] == "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)"
+    assert torch["inputs"]["PYTORCH_ROCM_ARCH"] == "gfx942"
+    assert torch["estimate"]["source"].startswith("run ")
+    late = steps[f"build-pytorch_audio-{tag}"]
+    assert late["inputs"]["everything else"] == {"known after": f"build-pytorch-{tag}"}
+
+    code, _, err = rocm_wheels(demo, "run-step", late["id"], "--plan", str(tmp_path / "plan.json"))
+    wrong = f"{late['id']} needs probe-targets, but targets changed (gfx942 → gfx942,gfx1100) since"
+    assert (code, wrong in err) == (2, True), err
+    assert "tip: run it first: rocm-wheels run-step probe-targets --plan" in err
+    for name in steps:
+        code, _, err = rocm_wheels(demo, "run-step", name, "--plan", str(tmp_path / "plan.json"))
+        assert code == 0, err
+    assert "nothing to do" in demo.build(targets="gfx942", output="alone").err
+    assert targets_in(next((demo.folder / "alone").glob("torch-*.whl"))) == {"gfx942"}
+
+
+def test_why_a_step_would_run(demo: Demo) -> None:
+    assert demo.build().code == 0
+    where = ("--root-checkout-dir", str(demo.folder / "sources"))
+    name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
+    assert rocm_wheels(demo, "why", name, *where)[1] == f"{name}: up to date\n"
+    file = demo.torch / "torch" / "__init__.py"
+    text = file.read_text()
+    file.write_text(text + "\n# edited\n")
+    try:
+        code, out, _ = rocm_wheels(demo, "why", name, *where)
+    finally:
+        file.write_text(text)
+    assert (code, out.startswith(f"{name}: sources changed (")) == (0, True), out
+    code, _, err = rocm_wheels(demo, "why", "build-torch", *where)
+    assert (code, "the plan has no step build-torch; did you mean" in err) == (2, True)
+    code, _, err = rocm_wheels(demo, "why", name, "--work-dir", str(demo.folder / "none"))
+    assert (code, "no build has run in" in err) == (2, True)
+
+
+def test_a_set_of_wheels_for_each_target(demo: Demo) -> None:
+    ended = demo.build("--per-target", "--json", *VARIANT, output="sets")
+    assert ended.code == 0, ended.err
+    rows = json.loads(ended.out)
+    assert [(row["project"], row["target_set"]) for row in rows] == [
+        ("triton", ""),
+        *((name, target) for target in ("gfx942", "gfx1100") for name in ("pytorch", "pytorch_audio")),
+    ]
+    for target in ("gfx942", "gfx1100"):
+        folder = demo.folder / "sets" / target
+        held = {wheel.name.split("-")[0]: targets_in(wheel) for wheel in folder.glob("*.whl")}
+        assert held == {"torch": {target}, "torchaudio": {target}, "triton": set()}
+        labels = {parse_wheel_name(wheel.name).label for wheel in (folder / "variants").glob("*.whl")}
+        assert labels == {f"rocm7.1_{target}"}
+    assert "nothing to do" in demo.build("--per-target", *VARIANT, output="sets").err
+
+
+def test_a_target_that_does_not_compile_is_found_before_anything_long(demo: Demo) -> None:
+    """hipcc fails for gfx1100: an error; or the target is left out, and everybody is told."""
+    (hipcc,) = work(demo).glob("rocm/*/_rocm_sdk_devel/bin/hipcc")
+    text = hipcc.read_text()
+    broken = text.replace(
+        "compiler=",
+        'case "$*" in *gfx1100*) echo "clang++: error: gfx1100 is broken here" >&2; exit 1;; esac\ncompiler=',
+        1,
+    )
+
+    def put(content: str) -> None:
+        hipcc.unlink()  # a link to the installer's cache
+        hipcc.write_text(content)
+        os.chmod(hipcc, 0o755)
+        for stamp in (work(demo) / "steps").glob("probe-targets.json"):
+            stamp.unlink()
+
+    put(broken)
+    try:
+        refused = demo.build(output="fewer")
+        assert (refused.code, "does not compile for gfx1100" in refused.err) == (12, True), refused.err
+        assert "gfx1100: gfx1100 is broken here" in refused.err
+        assert "tip: leave them out, or --drop-bad-targets does, and says so" in refused.err
+        assert not list((demo.folder / "fewer").glob("*.whl"))
+        ended = demo.build("--drop-bad-targets", "--json", output="fewer")
+        assert ended.code == 0, ended.err
+    finally:
+        put(text)
+    rows = {row["project"]: row for row in json.loads(ended.out)}
+    assert {name: row["dropped"] for name, row in rows.items()} == {
+        "triton": [],
+        "pytorch": ["gfx1100"],
+        "pytorch_audio": ["gfx1100"],
+    }
+    assert "WITHOUT gfx1100, which does not compile" in rows["pytorch"]["note"]
+    assert targets_in(next((demo.folder / "fewer").glob("torch-*.whl"))) == {"gfx942"}
+    record = max((work(demo) / "runs").iterdir()) / "events.jsonl"
+    events = [json.loads(line) for line in record.read_text().splitlines()]
+    (probe,) = [event for event in events if event["event"] == "probe"]
+    assert (probe["dropped"], list(probe["targets"])) == (["gfx1100"], ["gfx942", "gfx1100"])
+
+
+WRONG = [
+    (["--set-env", "USE_NCCL=0"], "--set-env 'USE_NCCL=0' is not PROJECT:NAME=VALUE"),
+    (["--set-env", "torch:USE_NCCL=0"], "there is no project torch; did you mean pytorch?"),
+    (
+        ["--set-env", "pytorch:PYTORCH_ROCM_ARCH=gfx90a"],
+        "PYTORCH_ROCM_ARCH is what --pytorch-rocm-arch decides",
+    ),
+    (["--set-env", "pytorch:MY_TOKEN=x"], "MY_TOKEN is a secret by its name, and a plan is no place for one"),
+    (["--set-env", "pytorch:A=1", "--set-env", "pytorch:A=2"], "--set-env gives A of pytorch twice"),
+    (["--python", "3.4"], "--python"),
+    (["--python", "3.12", "--current-env"], "--python and --current-env exclude each other"),
+    (
+        ["--drop-bad-targets", "--no-probe"],
+        "--drop-bad-targets goes by the probes that --no-probe leaves out",
+    ),
+    (["--min-cache-hits", "50"], "--min-cache-hits needs --use-ccache or --use-sccache"),
+    (["--step-timeout", "soon"], "'soon' is not a length of time: 30s, 90m, 6h, 7d"),
+    (["--step-timeout", "0"], "'0' is not a length of time"),
+    (["--per-target", "--pytorch-rocm-arch", "gfx942,gfx942"], "names gfx942 twice"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_wrong_input(demo: Demo, words: list[str], said: str) -> None:
+    before = snapshot(demo.folder)
+    ended = demo.build(*words)
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+    changed = {path for path, state in snapshot(demo.folder).items() if before.get(path) != state}
+    assert {path.name for path in changed} <= {".lock"}
