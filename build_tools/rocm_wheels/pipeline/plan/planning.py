@@ -112,8 +112,6 @@ def say_what_holds(planned: Planned) -> None:
     log.note(
         f"ROCm {ready.sdk.version} at {ready.sdk.root}; targets {', '.join(planned.plan.targets)}{source}"
     )
-    for wheel in planned.plan.against:
-        log.note(against_text(wheel))
 
 
 def _check(request: WheelsRequest, projects: Sequence[Project]) -> None:
