@@ -219,7 +219,7 @@ def test_one_wheel_a_python() -> None:
         ({"targets": ("gfx942", "gfx1201")}, ["torch/lib/libtorch_hip.so lacks gfx1201: it holds gfx"]),
         ({"targets": ("gfx942:xnack+",)}, ["lacks gfx942:xnack+"]),
         ({"cxx11_abi": False}, ["_GLIBCXX_USE_CXX11_ABI=1, and the C++ compiler of the build has 0"]),
-        ({"lock": "another"}, ["it was not built from what the lock of this run says"]),
+        ({"lock": "another"}, ["it does not hold the lock of this run: it was"]),
         (
             {"rocm": "7.2.0", "targets": ("gfx906",), "cxx11_abi": False, "lock": "another"},
             ["ROCm 7.2.0", "lacks gfx906", "CXX11_ABI", "the lock"],
@@ -317,6 +317,7 @@ def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path)
     ("names", "given", "said"),
     [
         (["pytorch_vision"], "torchvision-0.24-cp311-cp311-linux_x86_64.whl", "it is a wheel of torchvision"),
+        (["pytorch_vision"], "torch-2.9-cp311-cp311-linux_x86_64-rocm7.1_gfx942.whl", "it is a variant"),
         (["triton"], "torch-2.9-cp311-cp311-linux_x86_64.whl", r"nothing of this run \(triton\)"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -99,7 +100,9 @@ def _look(
         lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else "",
     )
     if project.checks.requires_rocm and found.rocm is None:
-        faults.append("it does not require rocm[libraries] of one version: it was built for another ROCm")
+        faults.append(
+            "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
+        )
     if project.checks.rocm == "torch.version.hip":
         found, more = _ask(project, found, ready, env)
         faults += more
@@ -109,6 +112,9 @@ def _look(
     except (OSError, DataError) as cause:
         held = {}
         faults.append(f"a library cannot be read: {cause}")
+    for rule in project.device_code(platform):
+        if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in held):
+            faults.append(f"it has no {rule.files} with device code")
     return replace(found, libraries=held, faults=tuple(faults))
 
 

@@ -48,6 +48,11 @@ def refuse_strange(request: WheelsRequest, projects: Sequence[Project]) -> None:
             found = parse_wheel_name(wheel.name)
             if found.name != canonicalize_name(distribution):
                 raise UsageError(f"{option} {wheel}: it is a wheel of {found.name}, not of {distribution}")
+            if found.label is not None:
+                raise UsageError(
+                    f"{option} {wheel}: it is a variant, which installers take for machines that it is for",
+                    tip="give the wheel that it was stamped from",
+                )
         if name not in others:
             built = ", ".join(project.name for project in projects)
             raise UsageError(

@@ -111,6 +111,8 @@ def _fits(wheel: Path, tag: str) -> bool:
 
 def look_at_given(project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace) -> Provided:
     """Return what a given wheel is, or what was found in the very same file before."""
+    if not wheel.is_file():
+        raise UsageError(f"--{option_name(project)}-wheel: there is no file {wheel}")
     state = wheel.stat()
     key = [str(wheel), state.st_size, state.st_mtime_ns, platform, tag]
     return remembered(workspace, key, lambda: read_given(load_project(project), wheel, platform, tag))
@@ -174,7 +176,7 @@ def _faults(subject: Subject) -> tuple[str, ...]:
         if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
             continue
         outcome = check.look(subject)
-        findings = () if isinstance(outcome, Skipped) else outcome
+        findings = () if isinstance(outcome, Skipped) else [one for one in outcome if one.severity == "error"]
         found += [f"{one.where}: {one.what}" if one.where else one.what for one in findings]
     more = [f"and {len(found) - _MOST_SHOWN} more faults"] if len(found) > _MOST_SHOWN else []
     return (*found[:_MOST_SHOWN], *more)

@@ -48,7 +48,10 @@ def misfits(
             f"it was compiled with _GLIBCXX_USE_CXX11_ABI={its}, and the C++ compiler of the build has {ours}"
         )
     if lock is not None and provided.lock != lock:
-        found.append("it was not built from what the lock of this run says")
+        found.append(
+            "it does not hold the lock of this run: it was built from other sources, or"
+            f" {'under another lock' if provided.lock else 'without a lock'}"
+        )
     return found
 
 

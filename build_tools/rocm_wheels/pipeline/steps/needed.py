@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.errors import UsageError
@@ -44,7 +45,8 @@ def _ask(turn: Turn, project: Project, other: Project, given: Provided) -> None:
     assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
     found = look_at_installed(other, turn.ready, facts.request.platform, facts.workspace, facts.env)
     assert found is not None, f"{given.wheel} was installed"
-    faults = misfits_of(project, found, facts, turn.step.cell.tag, targets)
+    # the lock was looked for in the file: the same content may have been installed without one
+    faults = misfits_of(project, replace(found, lock=given.lock), facts, turn.step.cell.tag, targets)
     if not faults:
         return
     with changing(turn.ready, facts.workspace, what=turn.step.id):

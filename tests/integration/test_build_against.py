@@ -1,0 +1,228 @@
+"""Companions built against a torch that the run does not build: a wheel as a file, or an installed one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from test_demo import Demo, Ended, demo, targets_in
+from uv import find_uv_bin
+
+from rocm_wheels.demo.commands import ROCM_VERSION, TARGETS
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+__all__ = ["demo"]
+ONLY_TORCH = ("--no-build-triton", "--no-build-pytorch-audio")
+ONLY_VISION = (*ONLY_TORCH, "--build-pytorch-vision", "--no-build-pytorch")
+NAME = "torch-2.13.0a0+rocm7.1.0.miniature"
+SITE = Path(f"lib/python3.{sys.version_info[1]}/site-packages")
+
+
+def required(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    return [line for line in lines if line.startswith("Requires-Dist")]
+
+
+def vision(folder: Path) -> Path:
+    (wheel,) = folder.glob("torchvision-*.whl")
+    return wheel
+
+
+def environment_of(work: Path) -> Path:
+    (place,) = (place for place in (work / "environments").iterdir() if place.name.startswith("py"))
+    return place
+
+
+def another(demo: Demo, *words: str | Path) -> Ended:
+    """Build torchvision with a work directory of its own, in which nobody has built torch."""
+    packages, work = demo.folder / "rocm-packages" / "dist", demo.folder / "work of vision"
+    more = ["--install-rocm", "--find-links", packages, "--work-dir", work]
+    more += ["--rocm-extras", ",".join(f"device-{target}" for target in TARGETS)]
+    return demo.build(*ONLY_VISION, *map(str, [*more, *words]), output="vision")
+
+
+def test_without_a_torch_nothing_begins(demo: Demo) -> None:
+    ended = another(demo)
+    assert ended.code == 2
+    assert "error: torchvision for cp" in ended.err and "neither given nor installed" in ended.err
+    for way in ("--build-pytorch builds it", "--pytorch-wheel FILE", "--current-env"):
+        assert way in ended.err
+    work = demo.folder / "work of vision"
+    assert not (work / "environments").exists() and not (work / "runs").exists()
+
+
+def test_a_companion_alone_against_a_wheel_is_what_it_is_beside_its_torch(demo: Demo) -> None:
+    """Then against another one, and back: each time the environment has the torch that is wanted."""
+    torch, there = demo.wheels()["torch"], vision(demo.folder / "wheels")
+    ended = another(demo, "--pytorch-wheel", torch)
+    assert ended.code == 0, ended.err
+    assert f"(--pytorch-wheel: {torch})" in ended.err
+    made = vision(demo.folder / "vision")
+    assert required(made) == required(there)
+    assert targets_in(made) == set(TARGETS)
+    work = demo.folder / "work of vision"
+    record = next((work / "runs").glob("*/events.jsonl")).read_text().splitlines()
+    begun = next(event for event in map(json.loads, record) if event["event"] == "run-begun")
+    assert begun["against"][0].items() >= {"project": "pytorch", "place": str(torch)}.items()
+    assert "nothing to do" in another(demo, "--pytorch-wheel", torch).err
+    ended = another(demo)
+    assert "nothing to do" in ended.err, "that very torch is installed now"
+    assert "(installed: " in ended.err
+
+    assert demo.build(*ONLY_TORCH, "--pytorch-build-number", "2", output="second").code == 0
+    (second,) = (demo.folder / "second").glob("torch-*.whl")
+    ended = another(demo, "--pytorch-wheel", second)
+    assert "wheel of pytorch changed" in ended.err
+    assert required(vision(demo.folder / "vision"))[0].endswith(".post2")
+    assert another(demo, "--pytorch-wheel", torch).code == 0
+    assert required(vision(demo.folder / "vision")) == required(there)
+    assert (environment_of(work) / SITE / f"{NAME}.dist-info").is_dir()
+
+
+def repacked(wheel: Path, folder: Path, changes: Mapping[str, bytes | None], tag: str = "") -> Path:
+    """Write a wheel with other members (``None``: left out) or another tag, and a RECORD that is right."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = f"cp3{sys.version_info[1]}"
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members |= {name: data for name, data in changes.items() if data is not None}
+    members = {name: data for name, data in members.items() if changes.get(name, b"") is not None}
+    record = next(name for name in members if name.endswith(".dist-info/RECORD"))
+    if tag:
+        stated = record.replace("RECORD", "WHEEL")
+        members[stated] = members[stated].replace(f"{own}-{own}".encode(), f"{tag}-{tag}".encode())
+    del members[record]
+    lines = [f"{name},sha256={digest(data)},{len(data)}" for name, data in members.items()]
+    path = folder / wheel.name.replace(f"-{own}-{own}-", f"-{tag or own}-{tag or own}-")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.writestr(record, "\n".join([*lines, f"{record},,", ""]))
+    return path
+
+
+def digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def cpu(wheel: Path, folder: Path) -> Path:
+    changes = {"torch/version.py": f"__version__ = {NAME[6:]!r}\nhip = None\n".encode()}
+    return repacked(wheel, folder, changes)
+
+
+def cut(wheel: Path, folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / wheel.name
+    path.write_bytes(wheel.read_bytes()[:-100])
+    return path
+
+
+def damaged(wheel: Path, folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        member = archive.getinfo("torch/lib/libtorch_hip.so")
+    content = bytearray(wheel.read_bytes())
+    content[member.header_offset + 200] ^= 0xFF
+    path.write_bytes(content)
+    return path
+
+
+def of_another_rocm(wheel: Path, folder: Path) -> Path:
+    return next(wheel.parent.parent.glob("earlier-rocm/wheels/torch-*.whl"))
+
+
+WRONG: list[tuple[Callable[[Path, Path], Path], list[str]]] = [
+    (lambda wheel, folder: repacked(wheel, folder, {}, "cp39"), ["does not fit the interpreter cp"]),
+    (cpu, ["torch/version.py: a CPU-only build"]),
+    (
+        of_another_rocm,
+        [
+            "it requires ROCm 7.0.2+miniature, and ROCm 7.1.0+miniature is installed",
+            "torch/lib/libtorch_hip.so lacks gfx1100: it holds gfx942",
+        ],
+    ),
+    (cut, ["is not a readable wheel: cut short or damaged"]),
+    (damaged, ["torch/lib/libtorch_hip.so"]),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG, ids=["Python", "CPU", "ROCm", "cut", "damaged"])
+def test_a_wrong_wheel_is_refused_before_anything_begins(
+    demo: Demo, make: Callable[[Path, Path], Path], said: list[str], tmp_path: Path
+) -> None:
+    wheel = make(demo.wheels()["torch"], tmp_path / "wrong")
+    before = sorted((demo.folder / "sources" / ".rocm-wheels" / "runs").iterdir())
+    ended = demo.build(*ONLY_VISION, "--pytorch-wheel", str(wheel))
+    assert ended.code == 2, ended.err
+    assert f"(--pytorch-wheel: {wheel}) cannot be built against:" in ended.err
+    for reason in said:
+        assert reason in ended.err
+    assert sorted((demo.folder / "sources" / ".rocm-wheels" / "runs").iterdir()) == before
+
+
+def test_a_compiler_with_another_abi_is_told_of_before_it_compiles(demo: Demo) -> None:
+    ended = demo.build(*ONLY_VISION, "--set-env", "pytorch-vision:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0")
+    assert ended.code == 2
+    assert (
+        "it was compiled with _GLIBCXX_USE_CXX11_ABI=1, and the C++ compiler of the build has 0" in ended.err
+    )
+
+
+def test_an_installed_torch_is_asked_and_ours_comes_back(demo: Demo, tmp_path: Path) -> None:
+    """Somebody installs another torch by hand; the next run that builds its own has it swapped back."""
+    place = environment_of(demo.folder / "sources" / ".rocm-wheels")
+    words = [find_uv_bin(), "pip", "install", "-q", "--no-deps", "--no-index", "--reinstall", "--python"]
+    theirs = cpu(demo.wheels()["torch"], tmp_path / "theirs")
+    subprocess.run([*words, place / "bin" / "python", theirs], env=demo.env, check=True)
+    ended = demo.build(*ONLY_VISION)
+    assert ended.code == 2
+    assert f"(installed: {place / SITE}) cannot be built against:" in ended.err
+    assert "`torch.version.hip` is None: a CPU-only or CUDA build" in ended.err
+    (place / SITE / "torch" / "version.py").write_text("raise ImportError('no version')\n")
+    assert "it cannot be imported: " in demo.build(*ONLY_VISION, "--dry-run").err
+    ended = demo.build("--build-pytorch-vision", "--no-build-triton", "--no-build-pytorch-audio", "--clean")
+    assert ended.code == 0, ended.err
+    assert "hip = '7.1.0" in (place / SITE / "torch" / "version.py").read_text()
+
+
+def test_triton_counts_without_being_built(demo: Demo) -> None:
+    """What torch requires and whether it has flash attention is the same as when its triton is built."""
+    assert demo.build().code == 0
+    both = required(demo.wheels()["torch"])
+    assert any("triton==" in line for line in both)
+    triton = str(demo.wheels()["triton"])
+    for more in ((), ("--triton-wheel", triton)):
+        ended = demo.build(*ONLY_TORCH, *more)
+        assert "nothing to do" in ended.err, ended.err
+    ended = demo.build(*ONLY_TORCH, "--triton-wheel", triton, "--clean", output="alone")
+    assert "flash attention: on" in ended.err
+    (alone,) = (demo.folder / "alone").glob("torch-*.whl")
+    assert required(alone) == both
+
+
+def test_the_torch_of_an_active_environment(demo: Demo, tmp_path: Path) -> None:
+    uv, venv = find_uv_bin(), tmp_path / "mine"
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, venv], env=demo.env, check=True)
+    install = [uv, "pip", "install", "-q", "--prerelease", "allow", "--python", venv / "bin" / "python"]
+    install += ["--find-links", demo.folder / "rocm-packages" / "dist", f"rocm[devel]=={ROCM_VERSION}"]
+    extras = f"rocm[devel,{','.join(f'device-{target}' for target in TARGETS)}]=={ROCM_VERSION}"
+    subprocess.run([*install, extras], env=demo.env, check=True)
+    words = (*ONLY_VISION, "--current-env", "--work-dir", str(tmp_path / "work"))
+    ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
+    assert ended.code == 2 and "neither given nor installed" in ended.err
+    wheels = [demo.wheels()[name] for name in ("torch", "triton")]
+    subprocess.run([*install, *wheels], env=demo.env, check=True)
+    ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
+    assert ended.code == 0, ended.err
+    assert f"(installed: {venv / SITE})" in ended.err
+    assert required(vision(demo.folder / "current")) == required(vision(demo.folder / "wheels"))
