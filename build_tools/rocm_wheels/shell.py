@@ -37,6 +37,8 @@ _SHORTEST = 6  # a shorter value is a word that lines are full of
 
 def hide_credentials(text: str) -> str:
     """Replace user and password in every URL of ``text`` by ``***``."""
+    if "://" not in text:
+        return text
     return _URL_CREDENTIALS.sub(rf"\g<scheme>{HIDDEN}@", text)
 
 
@@ -108,6 +110,8 @@ def shell_line(
 
 def _hide_parts(text: str) -> str:
     """Hide what is secret inside a value or a word of a command."""
+    if "=" not in text:
+        return hide_credentials(text)
     text = _SECRET_PART.sub(rf"\g<name>{HIDDEN}", hide_credentials(text))
     return _ASSIGNMENT.sub(lambda found: f"{found['name']}={HIDDEN}" if _is_secret(found) else found[0], text)
 

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rocm_wheels.compile.request import BuildRequest
@@ -86,9 +87,13 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
 def _compilers(env: Mapping[str, str]) -> str:
     """Return the files behind CC and CXX, or behind the names that builds try without them."""
     given = [env[name].split()[0] for name in ("CC", "CXX") if env.get(name, "").strip()]
-    names = dict.fromkeys([*given, "cc", "c++", "gcc", "g++"])
-    found = {name: shutil.which(name, path=env.get("PATH", "")) for name in names}
-    return " ".join(f"{name}={os.path.realpath(path)}" for name, path in found.items() if path)
+    return _programs(tuple(dict.fromkeys([*given, "cc", "c++", "gcc", "g++"])), env.get("PATH", ""))
+
+
+@lru_cache(maxsize=64)  # a plan of hundreds of builds asks the same for each; a step asks in its own process
+def _programs(names: tuple[str, ...], path: str) -> str:
+    found = {name: shutil.which(name, path=path) for name in names}
+    return " ".join(f"{name}={os.path.realpath(place)}" for name, place in found.items() if place)
 
 
 def _is_configuration(name: str, value: str) -> bool:
