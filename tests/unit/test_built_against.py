@@ -259,6 +259,7 @@ def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> 
         with pytest.raises(UsageError) as wrong:
             settled(run_of(tmp_path, *ALONE, **more))
         assert "built against torch, which this run does not build" in str(wrong.value)
+        assert ("environment is made anew: not made yet" in str(wrong.value)) == ("rocm" in more)
         tip = str(wrong.value.tip)
         assert all(way in tip for way in ("--build-pytorch ", "--pytorch-wheel FILE", "--current-env"))
 

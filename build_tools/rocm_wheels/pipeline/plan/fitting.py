@@ -85,7 +85,9 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
         for name in (one for one in project.build.after if not facts.builds(one)):
             if name not in provided:
                 if name in project.build.needs and not _may_come(facts, tag):
-                    missing.setdefault(name, {})[f"{project.distribution} for {tag}"] = None
+                    why = facts.pythons[tag].why_install
+                    place = f"{tag} (its environment is made anew: {why})" if why else tag
+                    missing.setdefault(name, {})[f"{project.distribution} for {place}"] = None
             elif name in project.build.needs or provided[name].wheel is not None:
                 faults = misfits_of(project, provided[name], facts, tag, targets)
                 abi |= any("CXX11_ABI" in fault for fault in faults)
