@@ -18,6 +18,7 @@ from rocm_wheels.shell import hide_credentials
 _FORMAT = 1
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_SAID: dict[tuple[str, int, int], str] = {}  # what interpreters said: by path, inode and time of their files
 
 
 @dataclass(frozen=True)
@@ -138,17 +139,22 @@ def _local_folder(find_links: str | None) -> Path | None:
 
 
 def python_version(python: Path, env: Mapping[str, str]) -> str:
-    """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``; SdkError when it does not run."""
+    """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
     if not python.is_file():
         raise SdkError(f"there is no Python at {python}", tip="give --python a Python interpreter")
+    state = python.stat()
+    file = (str(python), state.st_ino, state.st_mtime_ns)
+    if file in _SAID:
+        return _SAID[file]
     program = (
         "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
         "print('.'.join(map(str, sys.version_info[:3])) + free)"
     )
-    return capture(
+    _SAID[file] = capture(
         [python, "-I", "-S", "-c", program], env=env, check=SdkError, what=f"asking {python} for its version",
         tip="give --python a Python interpreter",
     )  # fmt: skip
+    return _SAID[file]
 
 
 def environment_name(spec: EnvironmentSpec, version: str) -> str:
