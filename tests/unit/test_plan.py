@@ -164,6 +164,18 @@ def test_a_changed_input_is_named_and_reaches_what_depends_on_it(
     assert "skip" not in {step.verdict for step in steps.values() if built & set(step.after)}
 
 
+def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> None:
+    facts = finish(make_facts(tmp_path))
+    fewer = replace(
+        facts,
+        projects=tuple(one for one in facts.projects if one.name != "apex"),
+        trees={name: tree for name, tree in facts.trees.items() if name != "apex"},
+    )
+    assert set(verdicts(settled(fewer)[1]).values()) == {"skip"}
+    alone = finish(replace(fewer, done={}))
+    assert settled(replace(facts, done=alone.done))[1]["install-tools-cp312"].verdict == "run"
+
+
 def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path, drop_bad_targets=True)
     _, steps = settled(finish(facts, only=["install-tools-cp312"]))

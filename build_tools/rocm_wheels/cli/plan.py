@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,7 @@ def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
         result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
         raise click.exceptions.Exit(failure.exit_code) from None
     finally:
+        result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
         write_json(result_path(Path(record), step), result)
 
 

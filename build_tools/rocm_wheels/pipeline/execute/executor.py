@@ -21,7 +21,7 @@ from rocm_wheels import ending, groups, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
 from rocm_wheels.machine import compile_jobs
 from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
-from rocm_wheels.pipeline.execute.result import SAID_LINES, State, end_of, read_result
+from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.facts.gather import Facts
@@ -244,7 +244,7 @@ class Executor:
             outcome=state,
             seconds=round(seconds, 3),
             peak_memory=usage.peak,
-            cpu_seconds=round(usage.cpu_seconds, 2),
+            cpu_seconds=cpu_seconds(result, usage.cpu_seconds),
             exit_code=code,
             message=None if failure is None else failure.message,
             tip=None if failure is None else failure.tip,

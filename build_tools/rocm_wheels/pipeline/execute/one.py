@@ -15,7 +15,7 @@ from rocm_wheels.pipeline.plan.file import PlanFile
 from rocm_wheels.pipeline.plan.graph import make_graph
 from rocm_wheels.pipeline.plan.planner import Planner
 from rocm_wheels.pipeline.plan.settle import settle
-from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 from rocm_wheels.pipeline.request import select
 from rocm_wheels.pipeline.stamps import Stamp, changed
@@ -142,5 +142,5 @@ def _compare(planned: Step, now: Step) -> None:
 def _differing(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
     known = {n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _EVERYTHING}
     then = Stamp(planned.id, known, (), {})
-    whole = planned.fingerprint is not None
+    whole = planned.fingerprint is not None and planned.kind not in SERVES_FEWER
     return changed(then, inputs if whole else {name: inputs[name] for name in known if name in inputs})

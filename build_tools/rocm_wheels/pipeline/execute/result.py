@@ -48,6 +48,12 @@ def read_result(folder: Path, step: str, said: Iterable[str] = ()) -> Mapping[st
     return known if isinstance(known, dict) and known else _printed(list(said))
 
 
+def cpu_seconds(result: Mapping[str, object], sampled: float) -> float:
+    """Return the processors' time of a step: as its process counted it, else as far as it was sampled."""
+    counted = result.get("cpu_seconds")
+    return round(max(sampled, counted if isinstance(counted, (int, float)) else 0.0), 2)
+
+
 def _printed(said: list[str]) -> Mapping[str, object]:
     """Return the error that a process has printed last: its message, and its tip."""
     first = max((number for number, line in enumerate(said) if line.startswith(_ERROR)), default=None)

@@ -15,7 +15,7 @@ from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.facts.gather import Done, Facts
 from rocm_wheels.pipeline.plan.graph import Graph
 from rocm_wheels.pipeline.plan.planner import Planner
-from rocm_wheels.pipeline.plan.step import Input, KnownAfter, Step
+from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Input, KnownAfter, Step
 from rocm_wheels.pipeline.provenance import part_digest
 from rocm_wheels.pipeline.stamps import changed, why_run
 from rocm_wheels.sdk.uv import install_line
@@ -180,7 +180,7 @@ def _judged(planner: Planner, step: Step, inputs: Mapping[str, Input], command: 
         return replace(step, verdict="run", why=_NEVER.get(step.kind, "not done yet"))
     known = {name: value for name, value in inputs.items() if isinstance(value, str)}
     if len(known) == len(inputs):
-        why = _why(done, known)
+        why = _why(step, done, known)
         return (
             replace(step, verdict="run", why=why) if why else replace(step, verdict="skip", why="up to date")
         )
@@ -190,9 +190,12 @@ def _judged(planner: Planner, step: Step, inputs: Mapping[str, Input], command: 
     return replace(step, verdict="known later", why=str(step.waits_for))
 
 
-def _why(done: Done, inputs: Mapping[str, str]) -> str | None:
+def _why(step: Step, done: Done, inputs: Mapping[str, str]) -> str | None:
     """Say why a step runs; the faults of its outputs were looked up with the facts."""
-    return why_run(replace(done.stamp, outputs=()), inputs) or done.fault
+    then = done.stamp.inputs
+    if step.kind in SERVES_FEWER:
+        then = {name: value for name, value in then.items() if name in inputs}
+    return why_run(replace(done.stamp, inputs=then, outputs=()), inputs) or done.fault
 
 
 _NEVER = {"build": "not built yet"}

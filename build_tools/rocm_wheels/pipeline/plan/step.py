@@ -19,6 +19,8 @@ from rocm_wheels.records import did_you_mean
 
 Kind = Literal["install-rocm", "install-tools", "probe-targets", "check-cache", "build", "variant"]
 Verdict = Literal["run", "skip", "known later"]
+# kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
+SERVES_FEWER: frozenset[Kind] = frozenset({"install-tools"})
 
 
 @dataclass(frozen=True)
