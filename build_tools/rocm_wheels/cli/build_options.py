@@ -54,7 +54,7 @@ def sdk_options(function: F) -> F:
             click.option(
                 "--work-dir",
                 type=_FOLDER,
-                help="Environments, build trees, logs [default: .rocm-wheels in the root checkout folder].",
+                help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder].",
             ),
         ]
     ):
