@@ -14,16 +14,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocm_wheels import ending, groups, log
 from rocm_wheels.errors import DataError, UsageError, named
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -144,20 +141,40 @@ def write_json(path: Path, value: object) -> None:
 WAIT = "wait for it to end, then run this again"
 
 
-def _acquire(lock: FileLock, seconds: float) -> None:
-    """Take a lock within so many seconds; an interruption, in whatever thread, ends the wait."""
-    from filelock import Timeout
+def _acquire(path: Path, seconds: float) -> Callable[[], None] | None:
+    """Take the lock of a file within so many seconds; return how it is given back, ``None`` if it is taken.
 
+    An interruption, in whatever thread, ends the wait.
+    """
     end = time.monotonic() + seconds
-    while True:
+    while (release := _take(path)) is None and time.monotonic() < end:
+        ending.pause(0.1)
+    return release
+
+
+def _take(path: Path) -> Callable[[], None] | None:
+    """Take the lock of a file, if nobody has it. The system gives it back when this process ends."""
+    if sys.platform == "win32":
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(str(path))
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            if time.monotonic() >= end:
-                raise
-        else:
-            return
-        ending.pause(0.1)
+            return None
+        return lock.release
+    import fcntl  # so does filelock, which imports asyncio and ssl first: a tenth of a second of every step
+
+    file, taken = os.open(path, os.O_RDWR | os.O_CREAT, 0o644), False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = os.fstat(file).st_nlink > 0  # else it was deleted meanwhile, and others would lock another
+    except BlockingIOError:
+        return None
+    finally:
+        if not taken:
+            os.close(file)
+    return partial(os.close, file) if taken else None
 
 
 @contextlib.contextmanager
@@ -168,23 +185,19 @@ def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) 
     to the process: it ends with it, also by ``kill -9``. Programs that a killed holder had started and
     that are still at work are ended first.
     """
-    from filelock import FileLock, Timeout
-
     folder.mkdir(parents=True, exist_ok=True)
-    owner = folder / ".owner"
-    lock = FileLock(str(folder / ".lock"))
-    for seconds in (0.0, patience):
-        try:
-            _acquire(lock, seconds)
-            break
-        except Timeout:
-            holder = ""
-            with contextlib.suppress(OSError):
-                holder = owner.read_text(encoding="utf-8").strip()
-            said = f"{folder} is in use by {holder or 'another run'}"
-            if seconds == patience:
-                raise UsageError(said, tip=tip) from None
+    owner, lock = folder / ".owner", folder / ".lock"
+    release = _acquire(lock, 0)
+    if release is None:
+        holder = ""
+        with contextlib.suppress(OSError):
+            holder = owner.read_text(encoding="utf-8").strip()
+        said = f"{folder} is in use by {holder or 'another run'}"
+        if patience:
             log.note(f"{said}; waiting")
+            release = _acquire(lock, patience)
+        if release is None:
+            raise UsageError(said, tip=tip)
     try:
         if left := groups.end_left_behind(folder / ".groups"):
             log.warn(f"ended {len(left)} processes of a run that was killed: {', '.join(map(str, left))}")
@@ -198,4 +211,4 @@ def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) 
     finally:
         with contextlib.suppress(OSError):
             owner.unlink()
-        lock.release()
+        release()
