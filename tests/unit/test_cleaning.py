@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from rocm_wheels.cli.sizes import Size
+from rocm_wheels.cli.quantities import Size
 from rocm_wheels.errors import UsageError
 from rocm_wheels.pipeline.cleaning import Choice, Kind, Piece, choose
 from rocm_wheels.pipeline.cleaning.pieces import size_of

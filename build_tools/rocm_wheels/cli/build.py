@@ -14,7 +14,7 @@ from rocm_wheels import log
 from rocm_wheels.cli.boundary import command_line, environment
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, sdk_request, wheels_request
-from rocm_wheels.cli.durations import Duration
+from rocm_wheels.cli.quantities import Duration
 from rocm_wheels.errors import explain
 
 if TYPE_CHECKING:

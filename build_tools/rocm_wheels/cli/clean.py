@@ -13,8 +13,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.build_request import default_root
-from rocm_wheels.cli.durations import Duration
-from rocm_wheels.cli.sizes import Size
+from rocm_wheels.cli.quantities import Duration, Size
 from rocm_wheels.cli.work import work_options, workspace_of
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import project_names

@@ -1,0 +1,70 @@
+"""Quantities with units on the command line: lengths of time and sizes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    _Base = click.ParamType[float]
+else:
+    _Base = click.ParamType  # not generic before click 8.2
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class _Quantity(_Base):
+    """A number with a unit. A number that is not text (of code) is taken as it is."""
+
+    what = ""
+    units: dict[str, int]
+    ignored = ""  # what may follow a unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; click's own error for anything else."""
+        if isinstance(value, (int, float)):
+            return value
+        match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]*?){self.ignored}", str(value).strip().lower())
+        if match is None or match[2] not in self.units:
+            self.fail(f"{value!r} is not {self.what}", param, ctx)
+        return self.checked(float(match[1]) * self.units[match[2]], str(value), param, ctx)
+
+    def checked(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number as it is meant."""
+        return number
+
+
+class Duration(_Quantity):
+    """A length of time in seconds: ``90m``, ``1.5h``, ``7d``, ``30s``; not none at all."""
+
+    name = "duration"
+    what = "a length of time: 30s, 90m, 6h, 7d"
+    units = _SECONDS
+
+    def checked(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse no time at all."""
+        if not number:
+            self.fail(f"{text!r} is not {self.what}", param, ctx)
+        return number
+
+
+class Size(_Quantity):
+    """A size in bytes, units being powers of 1024: ``50G``, ``500M``, ``1.5TiB``."""
+
+    name = "size"
+    what = "a size: 500M, 50G, 1.5T"
+    units = _BYTES
+    ignored = "(?:i?b)?"
+
+    def checked(
+        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return whole bytes."""
+        return int(number)
