@@ -24,12 +24,12 @@ GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.default
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout of torchaudio, as far as a plan looks into it."""
-    tree = tmp_path / "root" / "pytorch_audio"
+    """A checkout of torch, as far as a plan looks into it."""
+    tree = tmp_path / "root" / "pytorch"
     tree.mkdir(parents=True)
     (tree / "setup.py").write_text("")
     (tree / "version.txt").write_text("2.9.0\n")
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "audio", "--date", "2026-01-01"]):
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "torch", "--date", "2026-01-01"]):
         subprocess.run([*GIT, *words], cwd=tree, check=True)
     return tmp_path / "root"
 
@@ -43,14 +43,14 @@ def planned(root: Path, *words: str, **env: str) -> Planned:
 
 def test_a_plan_of_everything(root: Path) -> None:
     subject = subject_of(planned(root, MAX_JOBS="400"))
-    assert subject.projects == ("pytorch_audio",)
+    assert subject.projects == ("pytorch",)
     assert {f.role: f.path for f in subject.folders if f.role != "temporary"} == {
         "work": root / ".rocm-wheels",
         "output": root.parent / "dist",
-        "source": root / "pytorch_audio",
+        "source": root / "pytorch",
     }
     steps = {cost.step: cost for cost in subject.costs}
-    assert steps[f"build-pytorch_audio-{TAG}"].project == "pytorch_audio"
+    assert steps[f"build-pytorch-{TAG}"].project == "pytorch"
     assert steps[f"install-rocm-{TAG}"].estimate.disk > 1 << 30
     assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
     assert subject.newest is not None
@@ -59,7 +59,7 @@ def test_a_plan_of_everything(root: Path) -> None:
 
 
 def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
-    name = f"torchaudio-2.8-{TAG}-{TAG}-linux_x86_64.whl"
+    name = f"torch-2.8-{TAG}-{TAG}-linux_x86_64.whl"
     for folder in ("dist", "dist/gfx942", "dist/gfx1100"):
         (root.parent / folder).mkdir()
     (root.parent / "dist" / "gfx942" / name).touch()
@@ -70,7 +70,7 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
 
 
 def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
-    subject = subject_of(planned(root, "--set-env", "pytorch_audio:CXX=/no/such/compiler"))
+    subject = subject_of(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
     [finding] = run_preflight(subject)
     assert (finding.check, finding.severity) == ("programs", "error")
     assert "there is no C++ compiler" in finding.text

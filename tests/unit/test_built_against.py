@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from audit_wheels import Draft, library, torch_draft
 from planned_runs import finish, make_facts, settled
+from pydantic import ValidationError
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import installed_for_others, project_names
-from rocm_wheels.model.project import build_order, load_project
+from rocm_wheels.model.project import Build, build_order, load_project
 from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.facts.others import refuse_strange
 from rocm_wheels.pipeline.facts.provided import (
@@ -375,6 +376,12 @@ def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_p
         UsageError, match=r"needs triton on Linux, and triton is not built, and the installed 3\.5\.0"
     ):
         plan_of(facts)
+
+
+def test_a_project_needs_only_what_it_is_built_after() -> None:
+    with pytest.raises(ValidationError, match="`needs` has pytorch, which is not in `after`"):
+        Build(front_end="setup.py", after=("triton",), needs=("pytorch",))
+    assert {name for name in project_names() if load_project(name).build.needs} == set(ALONE)
 
 
 def test_options_for_wheels_are_those_of_recipes_that_others_are_built_against() -> None:

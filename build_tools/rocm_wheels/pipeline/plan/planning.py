@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rocm_wheels import log
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import parse_targets
-from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import version_suffix
 from rocm_wheels.pipeline.facts.gather import Facts, gather
 from rocm_wheels.pipeline.facts.others import refuse_strange
@@ -92,11 +92,12 @@ def make_planned(asked: Asked) -> Planned:
 def _refuse_misfits(graph: Graph, facts: Facts) -> None:
     """Refuse all wheels at once that cannot be built against, as far as that is known."""
     planner, builds = Planner(graph, facts, {}), []
+    asking = {one.name: one for one in facts.projects if not all(map(facts.builds, one.build.after))}
     for step in graph.steps.values():
-        if step.kind == "build":
+        if step.kind == "build" and step.project in asking:
             targets = planner.targets(step.cell)
             known = () if isinstance(targets, KnownAfter) else targets
-            builds.append((load_project(str(step.project)), step.cell.tag, known))
+            builds.append((asking[step.project], step.cell.tag, known))
     refuse_misfits(facts, builds)
 
 
