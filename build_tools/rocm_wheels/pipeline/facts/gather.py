@@ -106,9 +106,13 @@ class Facts:
         return any(project.name == name for project in self.projects)
 
     def renewed(self, step: str, tag: str | None = None) -> Facts:
-        """Return the facts after a step: its stamp, and what its environment has now."""
-        done = {name: one for name, one in self.done.items() if name != step}
-        done.update(_done(self.workspace, [step]))
+        """Return the facts after a step: its stamp; with ``tag``, what its environment has now.
+
+        An environment that was made anew has lost what other steps had put there.
+        """
+        touched = [step] if tag is None else [step, *self.done]
+        done = {name: one for name, one in self.done.items() if name not in touched}
+        done.update(_done(self.workspace, touched))
         pythons = dict(self.pythons)
         if tag is not None:
             pythons[tag] = look_at_python(
