@@ -11,12 +11,17 @@ from run_records import NOON, WrittenRun, night
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
+from rocm_wheels.cli.runs_text import working
+from rocm_wheels.pipeline.record.reading import read_run
+from rocm_wheels.pipeline.record.status import status_of
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     night(folder / "runs")
+    for failed in (folder / "runs").iterdir():
+        (failed / "build-vision-cp312.log").write_text("nms_kernel.hip:41:7\n")
     later = WrittenRun(folder / "runs", NOON + timedelta(hours=5))
     later.begin(steps=3, command="rocm-wheels build --output-dir dist")
     later.skip("install-rocm-cp312")
@@ -72,6 +77,7 @@ def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[s
         "tip: see the whole log; run again afterwards\nlog: ",
     ):
         assert said in out
+    assert "build-apex-cp312: interrupted: interrupted\nlog:" not in out, "it ended before it wrote one"
 
 
 def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +97,19 @@ def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[s
     assert lines[3].startswith("build-pytorch-cp312  ")
     assert " left (stated defaults)" in lines[3]
     assert lines[4] == "  [12/345] Building HIP object a.hip.o"
+
+
+def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin(steps=1)
+    long = (
+        "stated, believed: README.md of that project (30-60 min for one target, over 2 h for 20), at 64 cores"
+    )
+    run.begin_step("build-pytorch-cp312", estimate={"seconds": 1e5, "source": long})
+    status = status_of(read_run(run.folder), run.clock(), lambda _: 3 << 30)
+    wide, narrow = (working(status, width=width).splitlines()[3] for width in (80, 40))
+    assert wide == "build-pytorch-cp312  0.0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
+    assert narrow == "build-pytorch-cp312  0.0 s  about 27 h …"
 
 
 def test_status_as_json_and_of_a_run_that_is_over(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

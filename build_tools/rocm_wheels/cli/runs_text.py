@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels import log
@@ -99,7 +100,9 @@ def working(status: RunStatus, *, width: int | None) -> str:
     counted = [tally(run), f"{status.to_come} to come" if status.to_come and run.state == "running" else ""]
     lines = [head, ", ".join(filter(None, counted)), *damage_of(run)]
     for step in status.running:
-        lines += ["", f"{log.paint(one_line(step.id), 'bold')}  {'  '.join(_figures(step))}"]
+        name, figures = one_line(step.id), "  ".join(_figures(step))
+        fitting = figures if width is None else _cut(figures, width - len(name) - 2)
+        lines += ["", f"{log.paint(name, 'bold')}  {fitting}"]
         lines += [_cut(f"  {step.line}", width)] if step.line else []
     ended = [step for step in run.steps.values() if step.state not in {"running", "done", "skipped"}]
     for one in ended:
@@ -110,13 +113,18 @@ def working(status: RunStatus, *, width: int | None) -> str:
 def _figures(step: StepStatus) -> Iterable[str]:
     yield human_time(step.seconds)
     if step.left is not None and step.expected is not None:
-        source = f" ({one_line(step.source)})" if step.source else ""
+        source = f" ({_brief_source(step.source)})" if step.source else ""
         if step.left >= 0:
             yield f"about {human_time(step.left)} left{source}"
         else:
             yield f"{human_time(-step.left)} longer than the {human_time(step.expected)} expected{source}"
     if step.memory is not None:
         yield human_size(step.memory)
+
+
+def _brief_source(source: str) -> str:
+    """Return where an estimate is from without its details, which plan and report have."""
+    return one_line(source).partition(":")[0].partition(" (")[0]
 
 
 def _step_row(step: StepView) -> list[str]:
@@ -140,8 +148,17 @@ def _failure(step: StepView) -> str:
     told = [_cut(line, _LONG) for line in said.splitlines()]
     lines = [f"{one_line(step.id)}: {step.state}: {told[0]}", *told[1:]]
     lines += [f"tip: {plain(ended['tip']).strip()}"] if ended.get("tip") else []
-    lines += [f"log: {one_line(str(step.log))}"] if step.log and str(step.log) not in said else []
+    if step.log is not None and str(step.log) not in said and not _never_written(step.log):
+        lines.append(f"log: {one_line(str(step.log))}")
     return "\n".join(lines)
+
+
+def _never_written(log_file: Path) -> bool:
+    """Tell whether a step ended before it wrote a log: its run is here, and that is not."""
+    try:
+        return log_file.parent.is_dir() and not log_file.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _time(run: Run) -> str:
