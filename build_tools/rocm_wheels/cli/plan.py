@@ -104,8 +104,7 @@ def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
     `build` itself starts exactly this line for each of its steps. What the step needs must be done.
     """
     from rocm_wheels.pipeline.execute.alone import run_alone, run_in
-    from rocm_wheels.pipeline.execute.executor import INDEX_VARIABLE, RECORD_VARIABLE
-    from rocm_wheels.pipeline.execute.result import result_path
+    from rocm_wheels.pipeline.execute.result import INDEX_VARIABLE, RECORD_VARIABLE, result_path
     from rocm_wheels.pipeline.plan.file import read_plan, with_index
     from rocm_wheels.workspace import write_json
 

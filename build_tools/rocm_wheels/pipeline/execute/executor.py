@@ -21,7 +21,7 @@ from rocm_wheels import ending, groups, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
 from rocm_wheels.machine import compile_jobs
 from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
-from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result
+from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result, told
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.facts.gather import Facts
@@ -31,8 +31,6 @@ from rocm_wheels.pipeline.plan.settle import settle
 from rocm_wheels.pipeline.plan.step import Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 
-RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
-INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
 _ESTIMATED = ("seconds", "disk", "memory", "source")
 _MOST_AT_A_TIME = 8
 _THREADS = "step-at-work"
@@ -197,9 +195,7 @@ class Executor:
 
     def _work(self, step: Step, jobs: int | None, log_file: Path) -> Outcome:
         """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
-        env = {**self.base, RECORD_VARIABLE: str(self.record.folder)}
-        if (url := self.facts.request.sdk.index_url) is not None:
-            env[INDEX_VARIABLE] = url
+        env = {**self.base, **told(self.record.folder, self.facts.request.sdk.index_url)}
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
         usage, begin = Usage(), time.monotonic()

@@ -19,7 +19,7 @@ from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 from rocm_wheels.pipeline.request import select
 from rocm_wheels.pipeline.stamps import Stamp, changed
-from rocm_wheels.pipeline.steps.table import STEPS
+from rocm_wheels.pipeline.steps.table import code_of
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.shell import shell_line
 from rocm_wheels.sources.lock.file import lock_digest
@@ -70,7 +70,7 @@ def perform(
         if settled.verdict == "skip":
             log.note(f"{name}: up to date")
             return True
-        return bool(STEPS[step.kind](Turn(planner, settled, record, jobs)))
+        return bool(code_of(step.kind)(Turn(planner, settled, record, jobs)))
 
 
 def look(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:

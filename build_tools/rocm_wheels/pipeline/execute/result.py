@@ -1,4 +1,4 @@
-"""How the process of a step ended: by its exit code, and by what it said itself in a file."""
+"""What a run and the process of a step tell each other: where the record is, and how the step ended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from typing import Literal
 from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit_code
 from rocm_wheels.pipeline.plan.step import Step
 
+RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
+INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
+
 State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
 SAID_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR = "error: "
+
+
+def told(record: Path, index_url: str | None) -> dict[str, str]:
+    """Return the variables by which a run tells the process of a step where its record is, and the whole
+    address of its index, which is not in the plan when it holds a password.
+    """
+    index = {} if index_url is None else {INDEX_VARIABLE: index_url}
+    return {RECORD_VARIABLE: str(record), **index}
 
 
 def end_of(

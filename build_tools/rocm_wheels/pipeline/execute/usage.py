@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-import psutil
-
 from rocm_wheels.pipeline.record.memory import tree_memory
 
 _SECONDS = 0.5
@@ -38,6 +36,8 @@ class Usage:
             self._thread.join()
 
     def _watch(self) -> None:
+        import psutil
+
         assert self._pid is not None
         try:
             leader = psutil.Process(self._pid)
