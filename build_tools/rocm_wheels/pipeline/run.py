@@ -18,6 +18,7 @@ from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.plan.file import write_plan
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
+from rocm_wheels.pipeline.plan.text import against_text
 from rocm_wheels.pipeline.preflight.planned import preflight
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding
 from rocm_wheels.pipeline.preflight.table import refuse_errors
@@ -53,14 +54,20 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
         if all(step.verdict == "skip" for step in planned.plan):
             outcomes = {step.id: Outcome(step, "skipped") for step in planned.plan}
             rows = rows_of(planned.plan, planned.facts, outcomes)
-            say_what_holds(planned)
+            _say_what_holds(planned)
             return Summary(rows, None, time.monotonic() - begin)
         findings = preflight(planned)
         refuse_errors(findings)
-        say_what_holds(planned)
+        _say_what_holds(planned)
         for finding in findings:
             log.warn(f"{finding.text}\n  tip: {finding.tip}")
         return _run(planned, findings, env, how, command=command, begin=begin)
+
+
+def _say_what_holds(planned: Planned) -> None:
+    for wheel in planned.plan.against:
+        log.note(against_text(wheel))
+    say_what_holds(planned)
 
 
 def _run(

@@ -114,7 +114,7 @@ def look_at_given(project: str, wheel: Path, platform: Platform, tag: str, works
     if not wheel.is_file():
         raise UsageError(f"--{option_name(project)}-wheel: there is no file {wheel}")
     state = wheel.stat()
-    key = [str(wheel), state.st_size, state.st_mtime_ns, platform, tag]
+    key = [str(wheel), state.st_size, state.st_mtime_ns, state.st_ctime_ns, platform, tag]
     return remembered(workspace, key, lambda: read_given(load_project(project), wheel, platform, tag))
 
 

@@ -19,7 +19,6 @@ from rocm_wheels.pipeline.plan.graph import Graph, make_graph
 from rocm_wheels.pipeline.plan.planner import Planner
 from rocm_wheels.pipeline.plan.settle import make_plan, targets_of_run
 from rocm_wheels.pipeline.plan.step import KnownAfter, Plan
-from rocm_wheels.pipeline.plan.text import against_text
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select
 from rocm_wheels.sources.git import outside_repositories
 
@@ -104,8 +103,6 @@ def _refuse_misfits(graph: Graph, facts: Facts) -> None:
 def say_what_holds(planned: Planned) -> None:
     """Tell which ROCm and which targets it will be, as far as that is known."""
     facts = planned.facts
-    for wheel in planned.plan.against:
-        log.note(against_text(wheel))
     ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
     if ready is None:
         return
