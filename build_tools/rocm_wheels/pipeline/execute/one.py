@@ -87,6 +87,7 @@ def look(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
         trees=own,
         identified=own if step.kind == "build" else [],
         only=step.cell.tag,
+        installed=step.kind != "install-rocm",
     )
 
 
@@ -108,7 +109,8 @@ def _needed(file: PlanFile, path: Path, step: Step, facts: Facts) -> dict[str, S
     found: dict[str, Step] = {}
     for name in step.after:
         needed = file.plan.steps[name]
-        if needed.kind != "install-rocm" and (fault := _undone(needed, facts)):
+        fault = _not_made(needed, facts) if needed.kind == "install-rocm" else _undone(needed, facts)
+        if fault:
             raise UsageError(
                 f"{step.id} needs {name}, {fault}", tip=f"run it first: {run_step_line(path, name)}"
             )
@@ -116,6 +118,12 @@ def _needed(file: PlanFile, path: Path, step: Step, facts: Facts) -> dict[str, S
     if "probe-targets" in file.plan.steps.keys() - found.keys() and "probe-targets" in facts.done:
         found["probe-targets"] = replace(file.plan.steps["probe-targets"], verdict="skip")
     return found
+
+
+def _not_made(needed: Step, facts: Facts) -> str:
+    """Say why an environment is not the one that was planned. Somebody's own was asked what it has."""
+    why = facts.pythons[needed.cell.tag].why_install
+    return f"which is yet to make its environment ({why})" if why else ""
 
 
 def _undone(needed: Step, facts: Facts) -> str:

@@ -130,9 +130,11 @@ def gather(
     trees: Sequence[str] | None = None,
     identified: Sequence[str] | None = None,
     only: str | None = None,
+    installed: bool = False,
 ) -> Facts:
     """Look everything up, or what one step needs: the source trees named in ``trees``, the contents of
-    those in ``identified``, the environment of the interpreter with the tag ``only``.
+    those in ``identified``, the environment of the interpreter with the tag ``only``. ``installed``: of
+    somebody's own environment (``--current-env``) counts what it has, for ROCm was installed there.
 
     Raises UsageError for interpreters of one kind given twice, and what the looks raise.
     """
@@ -141,7 +143,11 @@ def gather(
         cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
     pythons: dict[str, PythonFacts] = {}
     looked = parallel.each(
-        lambda python: look_at_python(request, projects, python, env, only=only), request.interpreters, jobs=8
+        lambda python: look_at_python(
+            request, projects, python, env, made=installed and request.sdk.current_env, only=only
+        ),
+        request.interpreters,
+        jobs=8,
     )
     for found in looked:
         if found.tag in pythons:
