@@ -272,13 +272,18 @@ def make_tree(tree: Path, project: str) -> None:
         subprocess.run([*GIT, *command], cwd=tree, env={**os.environ, **dates}, check=True)
 
 
-@pytest.fixture(scope="module")
+_made: list[World] = []  # modules share one: each has this fixture of its own
+
+
+@pytest.fixture(scope="session")
 def made_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A world in which everything was built once."""
-    world = make_world(tmp_path_factory.mktemp("tiny"))
-    ended = world.build()
-    assert ended.code == 0, ended.err
-    return world
+    if not _made:
+        world = make_world(tmp_path_factory.mktemp("tiny"))
+        ended = world.build()
+        assert ended.code == 0, ended.err
+        _made.append(world)
+    return _made[0]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 from rocm_wheels.workspace import write_json
 
 _BLOCK = 1 << 20
+_FORMAT = 1  # raise it when steps come to need other facts of each other
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,20 @@ def sha256_of(path: Path) -> str:
 
 
 def read_stamp(folder: Path, step: str) -> Stamp | None:
-    """Read a step's stamp; a missing or torn one counts as none (the step then runs)."""
+    """Read a step's stamp; a missing or torn one, or one of another form, counts as none: the step runs."""
     try:
         raw = json.loads(_place(folder, step).read_text(encoding="utf-8"))
+        if raw["format"] != _FORMAT or raw["step"] != step:
+            return None
         outputs = tuple(Output(**output) for output in raw["outputs"])
-        return Stamp(raw["step"], raw["inputs"], outputs, raw["facts"])
+        return Stamp(step, dict(raw["inputs"]), outputs, dict(raw["facts"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
 def write_stamp(folder: Path, stamp: Stamp) -> None:
     """Record a success, whole or not at all."""
-    write_json(_place(folder, stamp.step), asdict(stamp))
+    write_json(_place(folder, stamp.step), {"format": _FORMAT, **asdict(stamp)})
 
 
 def changed(stamp: Stamp, inputs: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ uv retries the network by itself; its last words become the message of an SdkErr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
 from rocm_wheels.process import run
-from rocm_wheels.shell import shell_line
+from rocm_wheels.shell import hide_credentials, shell_line
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _NOT_OURS = (
@@ -39,6 +39,12 @@ class PackageSource:
     find_links: str | None = None
     cache_dir: Path | None = None
     pre: bool = False
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Options with a password in them, as uv takes them from its environment: all may read arguments."""
+        given = {"UV_DEFAULT_INDEX": self.index_url, "UV_FIND_LINKS": self.find_links}
+        return {name: value for name, value in given.items() if value and hide_credentials(value) != value}
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -95,9 +101,15 @@ def pip_install(
     on_line: Callable[[str], None] | None = None,
 ) -> None:
     """Install into the environment of ``python``. SdkError with the installer's last words."""
+    hidden = source.variables
+    shown = replace(
+        source,
+        index_url=None if "UV_DEFAULT_INDEX" in hidden else source.index_url,
+        find_links=None if "UV_FIND_LINKS" in hidden else source.find_links,
+    )
     _uv(
-        ["pip", "install", "--python", str(python), *source.options, *arguments],
-        env,
+        ["pip", "install", "--python", str(python), *shown.options, *arguments],
+        {**env, **hidden},
         cwd=cwd,
         what=what,
         on_line=on_line,

@@ -1,0 +1,421 @@
+"""What else can go wrong in a build: damaged files, steps that hang or fail, runs in each other's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from tiny_projects import GIT, TAG, Ended, World, finish, made_world, wait_until, world
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.pipeline.plan.file import read_plan
+from rocm_wheels.sources.lock.file import lock_digest, read_lock
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+__all__ = ["made_world", "world"]
+
+TWO = ("--no-build-pytorch-audio",)
+BESIDE = ("--jobs", "2", "--no-build-pytorch")  # triton and torchaudio, which then do not wait for each other
+TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
+TOOLS = f"install-tools-{TAG}"
+
+
+@pytest.fixture
+def built(world: World) -> World:
+    """triton and torch are built."""
+    ended = world.build(*TWO)
+    assert ended.code == 0, ended.err
+    world.calls()
+    return world
+
+
+def wheel(world: World, name: str) -> Path:
+    return next(world.output.glob(f"{name}-*.whl"))
+
+
+def tampered(world: World) -> None:
+    path = wheel(world, "torch")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def of_another_version(world: World) -> None:
+    for step, other in ((TRITON, {"format": 2}), (TORCH, {"inputs": ["a list"]})):
+        path = world.work / "steps" / f"{step}.json"
+        path.write_text(json.dumps({**world.stamp(step), **other}))
+
+
+def half_installed(world: World) -> None:
+    """As a kill in the middle of an installation leaves it; and torch has to be built again."""
+    site = next(world.work.glob(f"environments/*/lib/python{sys.version_info[0]}.{sys.version_info[1]}"))
+    shutil.rmtree(next((site / "site-packages").glob("triton-*.dist-info")))
+    wheel(world, "torch").unlink()
+
+
+DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
+    (tampered, f"{TORCH}: {{output}}/torch-", {"pytorch"}),
+    (lambda world: wheel(world, "triton").unlink(), f"{TRITON}: {{output}}/triton-", {"triton"}),
+    (lambda world: cut(world.work / "steps" / f"{TRITON}.json"), f"{TRITON}: not built yet", {"triton"}),
+    (of_another_version, f"{TORCH}: not built yet", {"triton", "pytorch"}),
+    (half_installed, f"{TORCH}: {{output}}/torch-", {"pytorch"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "why", "projects"),
+    DAMAGES,
+    ids=["tampered", "deleted", "torn stamp", "another version", "half installed"],
+)
+def test_what_is_damaged_is_built_again_and_nothing_else(
+    damage: Callable[[World], object], why: str, projects: set[str], built: World
+) -> None:
+    wheels = built.wheels()
+    damage(built)
+    ended = built.build(*TWO)
+    assert ended.code == 0, ended.err
+    assert why.format(output=built.output) in ended.err
+    assert {call.split()[0] for call in built.calls()} == projects
+    assert built.wheels() == wheels
+
+
+def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> None:
+    """Its record torn, its plan torn, its time in the future, as the sources': what is done stays done."""
+    run = built.runs()[-1]
+    cut(run.folder / "plan.json")
+    with (run.folder / "events.jsonl").open("a") as file:
+        file.write('{"time":"2026-')
+    shutil.copytree(run.folder, built.work / "runs" / "20991231-235959")
+    for path in [built.sources / "triton" / "source.txt", built.work / "steps" / f"{TRITON}.json"]:
+        os.utime(path, (4e9, 4e9))
+    ended = built.build(*TWO)
+    assert (ended.code, "nothing to do" in ended.err) == (0, True), ended.err
+    assert built.calls() == []
+    said = built.run("runs", "show", run.id, "--work-dir", str(built.work))
+    assert (said.code, "the last line broke off" in said.out) == (0, True), said
+    said = built.run("why", TRITON, "--work-dir", str(built.work))
+    assert said.code == 2
+    assert said.err.startswith("error: ") and "plan.json is no plan: it is not JSON" in said.err
+    built.disturb("pytorch", "raise SystemExit('no')")
+    (built.sources / "pytorch" / "source.txt").write_text("two")
+    try:
+        assert built.build(*TWO).code == 12  # its record is one of its own
+    finally:
+        (built.sources / "pytorch" / "source.txt").write_text("one")
+
+
+def test_a_list_of_collected_wheels_that_is_torn_is_named(built: World) -> None:
+    cut(built.work / "collected.json")
+    wheel(built, "triton").unlink()
+    ended = built.build(*TWO)
+    assert ended.code == 2
+    assert f"error: {built.work}/collected.json is not the list of wheels that it must be" in ended.err
+    assert "tip: delete it: wheels already in an output folder then count as somebody else's" in ended.err
+
+
+def test_after_a_failure(world: World) -> None:
+    """What runs ends, nothing begins; --keep-going: only what needs the failed step does not begin."""
+    fails = "while not Path({!r}).exists(): time.sleep(0.02)\nraise SystemExit('error: broken')"
+    world.disturb("triton", fails.format(str(world.place / "fail")))
+    world.disturb("pytorch_audio", f"Path({str(world.place / 'fail')!r}).touch(); time.sleep(1)")
+    ended = world.build(*BESIDE)
+    assert ended.code == 12
+    assert "error: broken" in ended.err
+    assert states(world) == {TRITON: "failed", AUDIO: "done"}
+    assert [line.split()[-1] for line in ended.out.splitlines()[2:]] == ["verified", "failed"]
+
+    shutil.rmtree(world.output)
+    world.disturb("pytorch_audio", "raise SystemExit(3)")
+    world.disturb("triton")
+    ended = world.build("--no-build-pytorch")  # one at a time: torchaudio is first
+    assert (ended.code, states(world)) == (12, {AUDIO: "failed"})
+    assert [line.split()[-1] for line in ended.out.splitlines()[2:]] == ["failed", "built"]  # not built
+    ended = world.build("--no-build-pytorch", "--keep-going")
+    assert (ended.code, states(world)) == (12, {AUDIO: "failed", TRITON: "done"})
+    assert ended.err.count("error: building pytorch_audio failed") == 1
+
+    world.disturb("pytorch", "raise SystemExit(3)")
+    ended = world.build("--keep-going")
+    (world.place / "fail").unlink()
+    assert (ended.code, states(world)) == (12, {TRITON: "skipped", TORCH: "failed"})
+    rows = [line for line in ended.out.splitlines() if "audio" in line]
+    assert len(rows) == 1 and "not built" in rows[0]
+
+
+def states(world: World) -> dict[str, str]:
+    """Return the states of the builds of the newest run."""
+    return {name: step.state for name, step in world.runs()[-1].steps.items() if name.startswith("build-")}
+
+
+def test_a_step_that_hangs_is_ended_with_all_that_it_started(world: World) -> None:
+    hangs = "subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)"
+    world.disturb("triton", f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{hangs}")
+    ended = world.build(*TWO, "--step-timeout", "3s")
+    assert ended.code == 12, ended.err
+    log = world.runs()[-1].folder / f"{TRITON}.log"
+    assert f"error: {TRITON} was stopped after 3 s without an end" in ended.err
+    assert f"tip: its log: {log}; --step-timeout allows more" in ended.err
+    assert states(world) == {TRITON: "timeout"}
+    assert "stopped" in ended.out and "not built" in ended.out
+    left = [pid for pid in world.processes() if Path(f"/proc/{pid}/comm").read_text() != "sleep\n"]
+    assert left == []
+    for pid in world.processes():  # a daemon, in a session of its own: nobody can know whose it is
+        os.kill(pid, 9)
+
+
+def test_runs_in_each_others_way(world: World) -> None:
+    """The second names the first; a step that somebody does is not done by anybody else, others are."""
+    go = world.place / "go"
+    world.disturb("pytorch_audio", f"while not Path({str(go)!r}).exists(): time.sleep(0.02)")
+    first = world.start(*world.words("--no-build-pytorch"))
+    world.wait_for("pytorch_audio begun")
+    second = world.build("--no-build-pytorch")
+    assert second.code == 2
+    assert f"error: {world.work} is in use by process {first.pid} (build)" in second.err
+    assert "tip: wait for it to end, then run this again, or give this run another --work-dir" in second.err
+    run = world.runs()[-1]
+    plan = run.folder / "plan.json"
+    same = world.run("run-step", AUDIO, "--plan", str(plan))
+    assert same.code == 2
+    pid = run.steps[AUDIO].begun["pid"]
+    assert f"steps/.locks/{AUDIO} is in use by process {pid} (step {AUDIO})" in same.err
+    other = world.run("run-step", TRITON, "--plan", str(plan))
+    assert other.code == 0, other.err
+    go.touch()
+    ended = finish(first)
+    go.unlink()
+    assert ended.code == 0, ended.err
+    assert world.calls() == ["pytorch_audio begun", "triton begun", "triton done", "pytorch_audio done"]
+    assert [run.state for run in world.runs()] == ["done", "failed", "done"]
+
+
+def test_a_build_meets_a_step_that_somebody_does(world: World) -> None:
+    """The run fails with the name of who is at it, and its record says so."""
+    assert world.build("--no-build-pytorch").code == 0
+    plan = world.runs()[-1].folder / "plan.json"
+    wheel(world, "triton").unlink()
+    go = world.place / "go"
+    world.disturb("triton", f"while not Path({str(go)!r}).exists(): time.sleep(0.02)")
+    world.calls()
+    alone = world.start("run-step", TRITON, "--plan", str(plan))
+    world.wait_for("triton begun")
+    ended = world.build("--no-build-pytorch")
+    assert ended.code == 2, ended.err
+    assert f"is in use by process {alone.pid} (step {TRITON})" in ended.err
+    view = world.runs()[-1].steps[TRITON]
+    assert view.state == "failed" and view.ended is not None
+    assert "is in use by process" in view.ended["message"]
+    go.touch()
+    ended = finish(alone)
+    go.unlink()
+    assert ended.code == 0, ended.err
+    assert f"{TRITON}: done (" in ended.err
+
+
+def planned(world: World, folder: Path, *more: str) -> Path:
+    path = folder / "plan.json"
+    said = world.run(*world.words(*(more or TWO), command="plan"), "-o", str(path))
+    assert said.code == 0, said.err
+    return path
+
+
+def alone(world: World, step: str, plan: Path, **env: str) -> Ended:
+    return world.run("run-step", step, "--plan", str(plan), **env)
+
+
+def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: Path) -> None:
+    plan = planned(world, tmp_path)
+    said = alone(world, TORCH, plan)
+    assert said.code == 2
+    assert f"error: {TORCH} needs {TOOLS}, which was not done yet" in said.err
+    assert f"tip: run it first: rocm-wheels run-step {TOOLS} --plan {plan}" in said.err
+    assert alone(world, TOOLS, plan).code == 0
+    said = alone(world, TORCH, plan)
+    assert f"error: {TORCH} needs {TRITON}, which was not done yet" in said.err
+
+    source = world.sources / "triton" / "source.txt"
+    source.write_text("two")
+    said = alone(world, TRITON, plan)
+    source.write_text("one")
+    assert said.code == 2
+    assert f"error: {TRITON} is not what was planned:\n  sources changed (" in said.err
+    assert "tip: make the plan again, where the step is to run" in said.err
+    assert world.calls() == []
+
+    for step in (TRITON, TORCH):
+        said = alone(world, step, plan)
+        assert (said.code, f"{step}: done (" in said.err) == (0, True), said.err
+    said = alone(world, TORCH, plan)
+    assert (said.code, f"{TORCH}: up to date (" in said.err) == (0, True), said.err
+    wheel(world, "triton").unlink()
+    said = alone(world, TORCH, plan)
+    assert f"error: {TORCH} needs {TRITON}, but {world.output}/triton-" in said.err
+
+    world.disturb("triton", "raise SystemExit(3)")
+    said = alone(world, TRITON, plan)
+    assert (said.code, world.runs()[-1].state) == (12, "failed")
+    world.calls()
+
+
+WRONG_PLANS = [
+    ("", "is no plan: it is not JSON"),
+    ('{"format": 1, "req', "is no plan: it is not JSON"),
+    ("[]", "is no plan of this version"),
+    ('{"format": 0}', "is no plan of this version"),
+    ('{"format": 1}', "is a damaged plan"),
+    (
+        '{"format": 1, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
+        "is a damaged plan",
+    ),
+    (
+        '{"format": 1, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
+        "is a damaged plan",
+    ),
+    (
+        '{"format": 1, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
+        "is a damaged plan",
+    ),
+]
+
+
+def test_plans_that_cannot_be_used(world: World, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    for text, message in WRONG_PLANS:
+        wrong.write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_plan(wrong)
+    wrong.write_bytes(b"\xff\xfe")
+    assert alone(world, TRITON, wrong).err.startswith(f"error: {wrong} is no plan")
+    said = alone(world, TRITON, tmp_path / "none.json")
+    assert (said.code, said.err.startswith(f"error: cannot read the plan {tmp_path}/none.json")) == (2, True)
+
+    plan = planned(world, tmp_path)
+    said = alone(world, "build-pytorhc", plan)
+    assert said.code == 2
+    assert f"error: the plan has no step build-pytorhc; did you mean {TORCH}?" in said.err
+    whole = plan.read_text()
+    for key in ("request", "trees", "steps"):
+        known = json.loads(whole)
+        known[key] = {} if key != "steps" else [{**known["steps"][0], "after": 7}]
+        plan.write_text(json.dumps(known))
+        said = alone(world, TRITON, plan)
+        assert (said.code, said.err.startswith("error: ")) == (2, True), said.err
+    assert world.calls() == []
+
+
+def test_a_plan_holds_only_under_its_lock(world: World, tmp_path: Path) -> None:
+    lock = tmp_path / "sources.lock.json"
+    text = json.dumps(lock_of(world))
+    lock.write_text(text)
+    plan = planned(world, tmp_path)
+    file = json.loads(plan.read_text())
+    digest = lock_digest(read_lock(lock))
+    plan.write_text(json.dumps({**file, "lock": {"path": str(lock), "sha256": digest}}))
+    assert alone(world, TOOLS, plan).code == 0
+    lock.write_text(text.replace('"master"', '"main"'))
+    said = alone(world, TOOLS, plan)
+    assert said.code == 10, said.err
+    assert f"error: {lock} is not the lock that the plan was made under" in said.err
+    assert "tip: make the plan again, or put the lock back" in said.err
+    lock.unlink()
+    assert alone(world, TOOLS, plan).code == 2
+
+
+def lock_of(world: World) -> dict[str, object]:
+    projects = {}
+    for name in ("triton", "pytorch"):
+        words = [*GIT, "rev-parse", "HEAD", "HEAD^{tree}"]
+        said = subprocess.run(words, cwd=world.sources / name, check=True, capture_output=True, text=True)
+        commit, tree = said.stdout.split()
+        origin = f"https://github.com/{name}/{name}"
+        projects[name] = {"origin": origin, "ref": "master", "why": "options", "commit": commit, "tree": tree}
+    return {"lock_version": "1", "platform": "linux", "projects": projects, "rocm": "7.1.0"}
+
+
+SECRET = "geheim-4711"
+
+
+class _Index(BaseHTTPRequestHandler):
+    """An index that asks for a password, takes its time, and has nothing."""
+
+    seen: ClassVar[list[str]] = []
+    go = threading.Event()
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization")
+        if given is None:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="wheels"')
+        else:
+            self.seen.append(given)
+            self.go.wait(20)
+            self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def index() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Index)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    _Index.seen.clear()
+    _Index.go.clear()
+    yield f"127.0.0.1:{server.server_port}/simple"
+    _Index.go.set()
+    server.shutdown()
+
+
+def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
+    world: World, index: str, tmp_path: Path
+) -> None:
+    """Neither in the plan, the record, a log or what is printed, nor in the arguments of any process."""
+    url = f"http://user:{SECRET}@{index}"
+    work = tmp_path / "work"
+    words = ["--index-url", url, "--work-dir", str(work), "--no-probe"]
+    words += ["--install-rocm", "--root-checkout-dir", str(world.sources), *TWO]
+    words += ["--output-dir", str(tmp_path / "out"), "--pytorch-rocm-arch", "gfx942"]
+    plan = tmp_path / "plan.json"
+    assert world.run("plan", *words, "-o", str(plan)).code == 0
+    build = world.start("build", *words)
+    wait_until(lambda: _Index.seen, "a question to the index")
+    arguments = {
+        pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in world.processes() if pid != build.pid
+    }
+    assert any(b"uv" in line for line in arguments.values())
+    assert [line for line in arguments.values() if SECRET.encode() in line] == []
+    _Index.go.set()
+    ended = finish(build)
+    assert ended.code == 11, ended.err
+    step = f"install-rocm-{TAG}"
+    said = alone(world, step, plan)
+    assert said.code == 2
+    assert f"error: the plan's index is http://***@{index}: its password is not in the plan" in said.err
+    assert "tip: give --index-url, or set ROCM_WHEELS_INDEX_URL" in said.err
+    _Index.seen.clear()
+    said = alone(world, step, plan, ROCM_WHEELS_INDEX_URL=url)
+    assert said.code == 11, said.err
+    assert _Index.seen
+    assert SECRET not in ended.out + ended.err + said.err
+    written = [path for path in [plan, *work.rglob("*")] if path.is_file()]
+    assert len(written) > 5
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
