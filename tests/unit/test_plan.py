@@ -256,5 +256,14 @@ def test_the_text_says_what_runs_why_and_what_it_takes(tmp_path: Path) -> None:
     text = plan_text(plan_file(make_facts(tmp_path)).plan, details=True)
     assert "runs   build-pytorch-cp312         not built yet  (about " in text
     assert "input        everything else: known after install-tools-cp312" in text
-    assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} run, 1 are done" in text
+    assert f"{3 + len(NAMES)} steps: {2 + len(NAMES)} to run, 1 done" in text
     assert "expected, one after another: " in text
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_a_dry_run_says_no_more_than_a_line_of_what_is_done(tmp_path: Path) -> None:
+    plan = plan_file(make_facts(tmp_path)).plan
+    done, *_ = [step for step in plan if step.verdict == "skip"]
+    text = plan_text(plan, details=True, of_done=False)
+    assert f"done   {done.id}\nruns   " in text
+    assert f"fingerprint  {done.fingerprint}" in plan_text(plan, details=True)

@@ -63,7 +63,7 @@ def install_rocm(**options: Any) -> None:
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
 @click.option("--keep-going", is_flag=True, help="After a failure, go on with what does not need it.")
 @click.option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, as `rocm-wheels plan` does.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, with details.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary (or the plan) as JSON on stdout.")
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there.
@@ -77,7 +77,7 @@ def build(**options: Any) -> None:
     env = environment()
     request = wheels_request(options, env)
     if options["dry_run"]:
-        show_plan(request, env, as_json=options["as_json"], details=True)
+        show_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
         return
     how = How(options["jobs"], options["keep_going"], options["step_timeout"])
     summary = build_wheels(request, env, how, command_line())
@@ -90,7 +90,9 @@ production.add_command(install_rocm)
 production.add_command(build)
 
 
-def show_plan(request: Any, env: Mapping[str, str], *, as_json: bool, details: bool) -> Any:
+def show_plan(
+    request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
+) -> Any:
     """Print a plan; return it."""
     from rocm_wheels.pipeline.plan.file import plan_json
     from rocm_wheels.pipeline.plan.planning import look_over, make_planned, say_what_holds
@@ -105,7 +107,7 @@ def show_plan(request: Any, env: Mapping[str, str], *, as_json: bool, details: b
         click.echo(json.dumps(plan_json(planned.file), indent=1))
         return planned
     say_what_holds(planned)
-    click.echo(plan_text(planned.plan, details=details))
+    click.echo(plan_text(planned.plan, details=details, of_done=of_done))
     return planned
 
 

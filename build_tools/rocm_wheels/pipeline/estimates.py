@@ -92,11 +92,15 @@ def estimate(
         shared = past.seconds * at_once / (costs.time.serial() + at_once) if at_once else 0.0
     more = costs.time.work(targets) / before if before else 1.0
     seconds = past.seconds - shared + shared * more * past.jobs / jobs
-    source = f"run {past.run} ({past.targets} targets, {past.jobs} jobs)"
+    source = f"run {past.run} ({_counted(past.targets, past.jobs)})"
     if (past.targets, past.jobs) != (targets, jobs):
-        source += f", scaled to {targets} targets, {jobs} jobs"
+        source += f", scaled to {_counted(targets, jobs)}"
     memory = past.peak_memory * jobs // past.jobs or per_job * jobs
     return Estimate(seconds, disk, memory, source, per_job, wheel)
+
+
+def _counted(targets: int, jobs: int) -> str:
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((targets, "target"), (jobs, "job")))
 
 
 def _memory_per_job(costs: Costs, known: tuple[Past, ...]) -> int:

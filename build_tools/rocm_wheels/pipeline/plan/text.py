@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.plan.step import BuiltAgainst, Plan, Step
 from rocm_wheels.pipeline.summary import human_size, human_time
 from rocm_wheels.shell import hide_value
@@ -11,8 +12,11 @@ from rocm_wheels.shell import hide_value
 _VERDICTS = {"run": "runs", "skip": "done", "known later": "later"}
 
 
-def plan_text(plan: Plan, *, details: bool) -> str:
-    """Write a plan: each step with whether and why it runs, then what all of it is expected to take."""
+def plan_text(plan: Plan, *, details: bool, of_done: bool = True) -> str:
+    """Write a plan: each step with whether and why it runs, then what all of it is expected to take.
+
+    ``details``: all that is known of each step; with ``of_done`` of those too that do not run.
+    """
     steps = list(plan)
     width = max((len(step.id) for step in steps), default=0)
     lines: list[str] = []
@@ -20,9 +24,10 @@ def plan_text(plan: Plan, *, details: bool) -> str:
         why = "" if step.verdict == "skip" else step.why
         cost = f"  ({_cost(step)})" if step.estimate is not None and step.verdict != "skip" else ""
         lines.append(f"{_VERDICTS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
-        if details:
-            lines += [f"         {line}" for line in _details(step)]
-    return "\n".join([*lines, "", *map(against_text, plan.against), *_totals(steps)])
+        if details and (of_done or step.verdict != "skip"):
+            lines += [*(f"         {line}" for line in _details(step)), ""]
+    lines += [""] if lines[-1:] != [""] else []
+    return "\n".join([*lines, *map(against_text, plan.against), *_totals(steps)])
 
 
 def against_text(wheel: BuiltAgainst) -> str:
@@ -41,17 +46,17 @@ def _details(step: Step) -> Iterator[str]:
     for name, value in step.environment.items():
         yield f"environment  {name}" + (" is removed" if value is None else f"={value}")
     for name, given in step.inputs.items():
-        yield f"input        {name}: {hide_value(name, str(given))}"
+        if step.environment.get(name) != given:  # a variable that reaches a compiler is shown already
+            yield f"input        {name}: {hide_value(name, str(given))}"
     if step.estimate is not None:
-        yield f"expected     {_cost(step)}; {step.estimate.source}"
-    yield ""
+        yield f"expected     {_cost(step)}; {step.estimate.source}; disk as stated"
 
 
 def _cost(step: Step) -> str:
     known = step.estimate
     assert known is not None
     size, memory = human_size(known.disk), human_size(known.memory)
-    return f"about {human_time(known.seconds)}, {size} of disk, {memory} of memory"
+    return f"about {human_time(known.seconds)}, {size} disk, {memory} memory"
 
 
 def _totals(steps: Iterable[Step]) -> Iterator[str]:
@@ -59,17 +64,23 @@ def _totals(steps: Iterable[Step]) -> Iterator[str]:
     steps = list(steps)
     runs = [step for step in steps if step.verdict != "skip"]
     later = sum(step.verdict == "known later" for step in runs)
-    text = f"{len(steps)} steps: {len(runs) - later} run, {len(steps) - len(runs)} are done"
+    text = f"{len(steps)} steps: {len(runs) - later} to run, {len(steps) - len(runs)} done"
     yield text + (f", {later} depend on what others make" if later else "")
     known = [step.estimate for step in runs if step.estimate is not None]
     if known:
         memory = max(one.memory for one in known)
         yield (
             f"expected, one after another: {human_time(sum(one.seconds for one in known))}, "
-            f"{human_size(sum(one.disk for one in known))} of disk, {human_size(memory)} of memory at most"
+            f"{human_size(sum(one.disk for one in known))} disk, {human_size(memory)} memory at most"
         )
-        for source in sorted({one.source for one in known}):
-            yield f"  from {source}"
+        for source in sorted({_source(one) for one in known}):
+            yield f"  {source}"
+
+
+def _source(known: Estimate) -> str:
+    """Return what an estimate comes from: of a recorded run its name (``--details`` have the rest)."""
+    run, scaled, _ = known.source.partition(" (")
+    return f"as in {run}; disk as stated" if scaled and run.startswith("run ") else known.source
 
 
 def why_text(step: Step, then: Mapping[str, str] | None, changes: Iterable[str]) -> str:
