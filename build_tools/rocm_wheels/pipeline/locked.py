@@ -79,13 +79,14 @@ def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[st
     pythons = file.lock.pythons
     if not pythons:
         return
-    whole = python_version(request.sdk.python, env)
-    short = ".".join(whole.split(".")[:2]) + ("t" if whole.endswith("t") else "")
-    if short not in pythons:
-        raise UsageError(
-            f"{request.sdk.python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
-            tip="run rocm-wheels with one of those, or make the lock with this one as well",
-        )
+    for python in request.interpreters:
+        whole = python_version(python, env)
+        short = ".".join(whole.split(".")[:2]) + ("t" if whole.endswith("t") else "")
+        if short not in pythons:
+            raise UsageError(
+                f"{python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
+                tip="take one of those (--python), or make the lock with this one as well",
+            )
 
 
 def _rocm(file: LockFile, request: WheelsRequest) -> str:

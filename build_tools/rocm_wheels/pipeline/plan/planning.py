@@ -81,6 +81,10 @@ def clean_environment(
 def make_planned(asked: Asked) -> Planned:
     """Look everything up and plan. Raises what the looks raise."""
     facts = gather(asked.request, asked.projects, asked.env, asked.locked)
+    if asked.locked is not None:
+        for python in facts.pythons.values():
+            if python.ready is not None:
+                asked.locked.check_rocm(python.ready.sdk.version)
     graph = make_graph(facts)
     _refuse_misfits(graph, facts)
     steps = make_plan(graph, facts)

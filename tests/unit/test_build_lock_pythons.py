@@ -1,0 +1,24 @@
+"""``build --lock`` with several Pythons: each of them must be one of the lock's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from planned_runs import make_facts
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.pipeline import locked
+from rocm_wheels.sources.lock.follow import LockFile
+
+
+def test_every_python_must_be_in_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {Path("/a"): "3.12.1", Path("/b"): "3.13.0t"}
+    monkeypatch.setattr(locked, "python_version", lambda python, env: versions[python])
+    lock = SimpleNamespace(pythons=("3.12",), rocm=None, targets=(), projects={})
+    monkeypatch.setattr(locked, "open_lock", lambda path, platform: LockFile(path, lock))  # type: ignore[arg-type]
+    request = replace(make_facts(tmp_path).request, pythons=tuple(versions))
+    with pytest.raises(UsageError, match=r"/b is Python 3\.13\.0t, and x\.json is for 3\.12"):
+        locked.under_lock(request, Path("x.json"), [], {})
