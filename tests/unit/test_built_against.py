@@ -14,9 +14,10 @@ from planned_runs import finish, make_facts, settled
 from pydantic import ValidationError
 
 from rocm_wheels.errors import UsageError
+from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.names import installed_for_others, project_names
 from rocm_wheels.model.project import Build, build_order, load_project
-from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.gather import Done, Facts
 from rocm_wheels.pipeline.facts.others import refuse_strange
 from rocm_wheels.pipeline.facts.provided import (
     Provided,
@@ -27,11 +28,20 @@ from rocm_wheels.pipeline.facts.provided import (
     refuse_unused,
     rocm_pin,
 )
+from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, write_plan
-from rocm_wheels.pipeline.plan.fitting import built_against, misfits, refuse_misfits, usable_triton
+from rocm_wheels.pipeline.plan.fitting import (
+    built_against,
+    misfits,
+    misfits_of,
+    refuse_misfits,
+    usable_triton,
+)
 from rocm_wheels.pipeline.plan.step import Plan, Step
 from rocm_wheels.pipeline.plan.text import plan_text
+from rocm_wheels.pipeline.provenance import part_digest
 from rocm_wheels.pipeline.request import SdkRequest
+from rocm_wheels.pipeline.stamps import Stamp
 from rocm_wheels.workspace import Workspace
 
 TORCH = Provided(
@@ -300,6 +310,27 @@ def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> Non
     again = read_plan(tmp_path / "plan.json")
     assert again.plan.against == plan.against
     assert again.request.given_wheels == {"pytorch": (Path("/w/torch.whl"),)}
+
+
+def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
+    """By the lock inside, or by a step that built the same content under that lock."""
+    pinned = {"origin": "o", "ref": "r", "why": "w", "commit": "0" * 40}
+    lock = Lock.model_validate({"projects": dict.fromkeys(("pytorch", "pytorch_vision"), pinned)})
+    part = part_digest(lock, "pytorch")
+    locked = LockedBuild(tmp_path / "lock", "digest", lock, {})
+    stamp = Stamp("build-pytorch-cp312", {}, (), {"content": TORCH.content, "lock": part})
+    other = replace(stamp, facts={"content": "another", "lock": part})
+    for torch, done, fits in [
+        (replace(TORCH, lock=part), {}, True),
+        (TORCH, {stamp.step: Done(stamp, None)}, True),
+        (TORCH, {}, False),
+        (TORCH, {stamp.step: Done(other, None)}, False),
+        (replace(TORCH, lock="another"), {}, False),
+    ]:
+        facts = replace(run_of(tmp_path, "pytorch_vision", provided=(torch,), done=done), locked=locked)
+        found = misfits_of(load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",))
+        assert (found == []) == fits
+        assert fits or "it does not hold the lock of this run" in found[0]
 
 
 def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path) -> None:

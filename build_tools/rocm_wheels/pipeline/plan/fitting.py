@@ -59,17 +59,28 @@ def misfits_of(
     project: Project, provided: Provided, facts: Facts, tag: str, targets: Sequence[str]
 ) -> list[str]:
     """Return why one project cannot be built against a wheel in the environment of a Python."""
-    ready, locked = facts.pythons[tag].ready, facts.locked
-    lock = None
-    if locked is not None and provided.project in locked.lock.projects:
-        lock = part_digest(locked.lock, provided.project)
+    ready = facts.pythons[tag].ready
     return misfits(
         provided,
         rocm=None if ready is None else ready.sdk.version,
         targets=targets,
         cxx11_abi=facts.compiler_abi.get(project.name),
-        lock=lock,
+        lock=_missing_lock(provided, facts),
     )
+
+
+def _missing_lock(provided: Provided, facts: Facts) -> str | None:
+    """Return the digest of the lock that a wheel must hold, unless a step of ours built that content of it.
+
+    The wheel of an earlier run gets the lock of a later one that it fits; what is installed of it does not.
+    """
+    locked = facts.locked
+    if locked is None or provided.project not in locked.lock.projects:
+        return None
+    wanted = part_digest(locked.lock, provided.project)
+    built = [done.stamp.facts for done in facts.done.values()]
+    same = any((one.get("content"), one.get("lock")) == (provided.content, wanted) for one in built)
+    return None if same else wanted
 
 
 def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
