@@ -12,7 +12,7 @@ from planned_runs import NAMES, finish, make_facts, settled
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.facts.gather import Done, Facts
-from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_index, write_plan
+from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_addresses, write_plan
 from rocm_wheels.pipeline.plan.graph import Graph, make_graph
 from rocm_wheels.pipeline.plan.step import Plan, Step
 from rocm_wheels.pipeline.plan.text import plan_text
@@ -220,15 +220,18 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     assert plan_json(back)["request"] == plan_json(file)["request"]
 
 
-def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path) -> None:
-    facts = make_facts(tmp_path)
-    sdk = replace(facts.request.sdk, index_url="https://me:secret@example.org/simple")
+@pytest.mark.parametrize("name", ["index_url", "find_links"])
+def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) -> None:
+    facts, url = make_facts(tmp_path), "https://me:secret@example.org/simple"
+    given: dict[str, str | None] = {"index_url": None, "find_links": None, name: url}
+    sdk = replace(facts.request.sdk, **given)  # type: ignore[arg-type]
     write_plan(tmp_path / "plan.json", plan_file(replace(facts, request=replace(facts.request, sdk=sdk))))
     assert "secret" not in (tmp_path / "plan.json").read_text()
     file = read_plan(tmp_path / "plan.json")
     with pytest.raises(UsageError, match="its password is not in the plan"):
-        with_index(file, None)
-    assert with_index(file, sdk.index_url).request.sdk == sdk
+        with_addresses(file, "install-rocm-cp312", {name: None})
+    assert with_addresses(file, "build-triton-cp312", {name: None}) == file
+    assert with_addresses(file, "install-rocm-cp312", given).request.sdk == sdk
 
 
 @pytest.mark.parametrize(

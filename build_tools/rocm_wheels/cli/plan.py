@@ -98,20 +98,25 @@ def _newest_plan(work: Path) -> Path:
     metavar="URL",
     help="Package index of the ROCm packages, where its address has a password.",
 )
-def run_step(step: str, plan_file: Path, index_url: str | None) -> None:
+@click.option(
+    "--find-links",
+    envvar="ROCM_WHEELS_FIND_LINKS",
+    metavar="DIR|URL",
+    help="Folder or page with ROCm packages, where its address has a password.",
+)
+def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
 
     `build` itself starts exactly this line for each of its steps. What the step needs must be done.
     """
     from rocm_wheels.pipeline.execute.alone import run_alone, run_in
-    from rocm_wheels.pipeline.execute.result import INDEX_VARIABLE, RECORD_VARIABLE, result_path
-    from rocm_wheels.pipeline.plan.file import read_plan, with_index
+    from rocm_wheels.pipeline.execute.result import ADDRESS_VARIABLES, RECORD_VARIABLE, result_path
+    from rocm_wheels.pipeline.plan.file import read_plan, with_addresses
     from rocm_wheels.workspace import write_json
 
-    env = environment()
-    env.pop(INDEX_VARIABLE, None)
+    env = {name: value for name, value in environment().items() if name not in ADDRESS_VARIABLES.values()}
     record = env.pop(RECORD_VARIABLE, None)
-    file = with_index(read_plan(plan_file), index_url)
+    file = with_addresses(read_plan(plan_file), step, addresses)
     path = plan_file.absolute()
     if record is None:
         run_alone(file, path, step, env)

@@ -195,7 +195,7 @@ class Executor:
 
     def _work(self, step: Step, jobs: int | None, log_file: Path) -> Outcome:
         """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
-        env = {**self.base, **told(self.record.folder, self.facts.request.sdk.index_url)}
+        env = {**self.base, **told(self.record.folder, self.facts.request.sdk)}
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
         usage, begin = Usage(), time.monotonic()

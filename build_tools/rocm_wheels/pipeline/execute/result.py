@@ -9,21 +9,22 @@ from typing import Literal
 
 from rocm_wheels.errors import BuildError, Interrupted, RocmWheelsError, of_exit_code
 from rocm_wheels.pipeline.plan.step import Step
+from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
-INDEX_VARIABLE = "ROCM_WHEELS_INDEX_URL"
+ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
 
 State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
 SAID_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR = "error: "
 
 
-def told(record: Path, index_url: str | None) -> dict[str, str]:
+def told(record: Path, sdk: EnvironmentSpec) -> dict[str, str]:
     """Return the variables by which a run tells the process of a step where its record is, and the whole
-    address of its index, which is not in the plan when it holds a password.
+    addresses of packages, which are not in the plan when they hold a password.
     """
-    index = {} if index_url is None else {INDEX_VARIABLE: index_url}
-    return {RECORD_VARIABLE: str(record), **index}
+    addresses = {variable: getattr(sdk, name) for name, variable in ADDRESS_VARIABLES.items()}
+    return {RECORD_VARIABLE: str(record), **{name: url for name, url in addresses.items() if url}}
 
 
 def end_of(

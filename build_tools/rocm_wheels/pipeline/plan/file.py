@@ -1,6 +1,7 @@
 """The plan as a file: what a run was asked for, the trees it is of, and its steps.
 
-No secret is in it: of a package index that has a password, ``run-step`` is told the address again.
+No secret is in it: of a package index that has a password, the step that installs from it is told the
+address again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rocm_wheels.sources.identity import TreeIdentity
 from rocm_wheels.workspace import write_json
 
 FORMAT = 1
+_ADDRESSES = {"index_url": "--index-url", "find_links": "--find-links"}
 _REQUEST = TypeAdapter(WheelsRequest)
 
 
@@ -56,10 +58,10 @@ def write_plan(path: Path, file: PlanFile) -> None:
 
 def plan_json(file: PlanFile) -> dict[str, Any]:
     """Return a plan as plain JSON values."""
-    url = file.request.sdk.index_url
-    shown = replace(
-        file.request, sdk=replace(file.request.sdk, index_url=hide_credentials(url) if url else url)
-    )
+    sdk = file.request.sdk
+    urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESSES}
+    hidden = {name: hide_credentials(url) for name, url in urls.items() if url}
+    shown = replace(file.request, sdk=replace(sdk, **{**urls, **hidden}))
     return {
         "format": FORMAT,
         "rocm-wheels": __version__,
@@ -123,17 +125,21 @@ def read_plan(path: Path) -> PlanFile:
         raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
 
 
-def with_index(file: PlanFile, url: str | None) -> PlanFile:
-    """Return the plan with the address of its index, where that is not in the file."""
-    known = file.request.sdk.index_url
-    if url is None and known is not None and HIDDEN in known:
-        raise UsageError(
-            f"the plan's index is {known}: its password is not in the plan",
-            tip="give --index-url, or set ROCM_WHEELS_INDEX_URL",
-        )
-    if url is None:
-        return file
-    return replace(file, request=replace(file.request, sdk=replace(file.request.sdk, index_url=url)))
+def with_addresses(file: PlanFile, step: str, given: Mapping[str, str | None]) -> PlanFile:
+    """Return the plan with the addresses of packages that are ``given``, by their names in its request.
+
+    Raises UsageError where a password is not in the file, not given, and the step needs it.
+    """
+    sdk = file.request.sdk
+    for name, option in _ADDRESSES.items():
+        known = getattr(sdk, name)
+        if known and HIDDEN in known and not given.get(name) and file.plan.step(step).kind == "install-rocm":
+            raise UsageError(
+                f"the plan has {option} {known}: its password is not in the plan",
+                tip=f"give {option}, or set ROCM_WHEELS_{name.upper()}",
+            )
+    told: dict[str, Any] = {name: given[name] for name in _ADDRESSES if given.get(name)}
+    return replace(file, request=replace(file.request, sdk=replace(sdk, **told)))
 
 
 def _step(raw: Mapping[str, Any]) -> Step:
