@@ -120,10 +120,14 @@ def _show(summary: Summary, env: Mapping[str, str], *, as_json: bool) -> None:
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo(text_table(summary.rows, width=width))
-    if all(row.outcome == "up to date" for row in summary.rows):
+    current = all(row.outcome == "up to date" for row in summary.rows)
+    if summary.record is None:
         log.note(f"nothing to do: every wheel is up to date ({human_time(summary.seconds)})")
-    elif summary.record is not None:
-        log.note(f"the record of this run: {summary.record}")
+    elif summary.failure is None:
+        said = "; nothing had to be built" if current else ""
+        log.note(f"run {summary.record.name}: done in {human_time(summary.seconds)}{said}")
+    else:
+        log.note(f"run {summary.record.name}: ended after {human_time(summary.seconds)}")
     sys.stdout.flush()
     if page := env.get("GITHUB_STEP_SUMMARY"):
         try:

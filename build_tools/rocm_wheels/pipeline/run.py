@@ -89,6 +89,7 @@ def _run(
         shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
         raise
     record.write("preflight", findings=[asdict(finding) for finding in findings])
+    log.note(f"run {record.folder.name}: record and logs in {record.folder}")
     executor = Executor(
         planned.graph, planned.facts, plan, record, env, how, Screen(), settled=dict(planned.plan.steps)
     )

@@ -29,8 +29,8 @@ class Screen:
         self._thread.start()
 
     def begin(self, step: str, why: str, log_file: Path) -> None:
-        """Say that a step begins, and why."""
-        title = f"{step}: {why} (log: {log_file})"
+        """Say that a step begins, and why. Where its log is, the run has said."""
+        title = f"{step}: {why}"
         with self._lock:
             self._running[step] = (time.monotonic(), log_file)
             if not log.is_github():

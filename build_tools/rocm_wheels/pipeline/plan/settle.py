@@ -137,7 +137,8 @@ def _again(planner: Planner, step: Step) -> Step:
     if request.verify and not stamp.facts.get("verified"):
         return replace(step, verdict="run", why="it was not verified")
     why = _elsewhere(planner, step) or _other_lock(planner, step)
-    return replace(step, verdict="run", why=why, brought=True) if why else step
+    # bringing it there costs nothing of what building it would
+    return replace(step, verdict="run", why=why, brought=True, estimate=None) if why else step
 
 
 def _elsewhere(planner: Planner, step: Step) -> str:

@@ -59,7 +59,7 @@ def subject_of(planned: Planned) -> Subject:
             for step, project in builds
             for folder in planned.graph.folders(step, request.output)
         ],
-        costs=[_cost(step, planned) for step in steps],
+        costs=[_cost(step, planned) for step in steps if not step.brought],
         targets=planned.plan.targets,
         sdk=ready.tree if ready is not None else None,
         sdk_targets=ready.sdk.targets if ready is not None else None,
