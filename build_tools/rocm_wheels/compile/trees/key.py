@@ -19,13 +19,21 @@ from rocm_wheels.shell import kept_value
 # torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
 _CONFIGURES = re.compile(
     r"(?:CC|CXX|CPP|LD|AR|HIPCC|BLAS|CPATH|LIBRARY_PATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|PKG_CONFIG_PATH"
+    r"|LDSHARED|LDCXXSHARED|ARFLAGS|COMPILER_PATH|GCC_EXEC_PREFIX|CCC_OVERRIDE_OPTIONS"
     r"|(?:C|CXX|CPP|LD|HIP|HIPCC)FLAGS|DISTUTILS_USE_SDK|FORCE_CUDA|DEBUG|REL_WITH_DEB_INFO|BUILD_TYPE"
+    r"|HIPCC_(?:COMPILE|LINK)_FLAGS_APPEND"
     r"|PYTORCH_ROCM_ARCH|TORCH_CUDA_ARCH_LIST|ROCM_(?:HOME|PATH)|MKL_ROOT"
     r"|HIP_(?:PATH|PLATFORM|CLANG_PATH|DEVICE_LIB_PATH)"
     r"|TRITON_(?:BUILD|APPEND|OFFLINE|CODEGEN|PLUGIN|WHEEL_NAME)\w*"
-    r"|WERROR|ONNX_ML|MKL_THREADING|MAGMA_HOME|ATEN_(?:THREADING|AVX\w*)|GLIBCXX_USE_CXX11_ABI"
-    r"|(?:USE|CMAKE|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|libuv|LIBUV)_\w+)"
+    r"|(?:JSON|PYBIND11)_SYSPATH"
+    r"|WERROR|ONNX_(?:ML|NAMESPACE)|MKL_THREADING|MAGMA_HOME|ATEN_(?:THREADING|AVX\w*)|_?GLIBCXX_USE_CXX11_ABI"
+    # what torch hands on to CMake besides USE_…, BUILD_… and CMAKE_… (its tools/setup_helpers/cmake.py)
+    r"|UBSAN_FLAGS|WITH_BLAS|INSTALL_TEST|INTEL_(?:MKL|OMP)_DIR|(?:MKLDNN|ONEDNN)_(?:CPU_RUNTIME|THREADING)"
+    r"|MSVC_Z7_OVERRIDE|EXPERIMENTAL_SINGLE_THREAD_POOL|OPENSSL_ROOT_DIR|STATIC_DISPATCH_BACKEND"
+    r"|SELECTED_OP_LIST|TRACING_BASED|PYTHON_LIB_REL_PATH|EXTRA_CAFFE2_CMAKE_FLAGS|FFMPEG_ROOT"
+    r"|(?:USE|CMAKE|SKBUILD|CAFFE2|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|Numa|libuv|LIBUV)_\w+)"
 )
+_OF_MSVC = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")  # versions of Visual Studio and of Windows' SDK among it
 _SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
 # BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
 _SWITCH = re.compile(r"0|1|ON|OFF|TRUE|FALSE|YES|NO|Y|N", re.IGNORECASE)
@@ -69,10 +77,12 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
     """Make the key of a build from what a configure step writes down.
 
     Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
-    was set for this project alone it is not known what it changes: all of it counts.
+    is set for this project alone, by recipe or user, it is not known what it changes: all of it counts.
     """
-    parts = {n: kept_value(n, value) for n, value in env.items() if _is_configuration(n, value)}
-    parts |= {n: kept_value(n, value) for n, value in request.set_env.items() if n not in _SPEED_ONLY}
+    alone = {*request.project.fixed_environment(request.platform), *request.set_env} - {*_SPEED_ONLY}
+    parts = {n: kept_value(n, value) for n, value in env.items() if n in alone or _is_configuration(n, value)}
+    if request.platform == "windows":
+        parts |= {n: kept_value(n, value) for n, value in env.items() if _OF_MSVC.fullmatch(n)}
     parts |= {
         "compilers": _compilers(env),
         "platform": request.platform,
@@ -85,15 +95,20 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
 
 
 def _compilers(env: Mapping[str, str]) -> str:
-    """Return the files behind CC and CXX, or behind the names that builds try without them."""
-    given = [env[name].split()[0] for name in ("CC", "CXX") if env.get(name, "").strip()]
+    """Return the files behind CC and CXX (``ccache gcc`` names two), and the names that builds try without.
+
+    An update of the system puts another compiler in the same place: size and time tell.
+    """
+    given = [word for name in ("CC", "CXX") for word in env.get(name, "").split() if word[0] != "-"]
     return _programs(tuple(dict.fromkeys([*given, "cc", "c++", "gcc", "g++"])), env.get("PATH", ""))
 
 
 @lru_cache(maxsize=64)  # a plan of hundreds of builds asks the same for each; a step asks in its own process
 def _programs(names: tuple[str, ...], path: str) -> str:
-    found = {name: shutil.which(name, path=path) for name in names}
-    return " ".join(f"{name}={os.path.realpath(place)}" for name, place in found.items() if place)
+    found = {name: os.path.realpath(place) for name in names if (place := shutil.which(name, path=path))}
+    states = {place: Path(place).stat() for place in found.values()}
+    told = {place: f"{state.st_size} bytes, {int(state.st_mtime)}" for place, state in states.items()}
+    return " ".join(f"{name}={place} ({told[place]})" for name, place in found.items())
 
 
 def _is_configuration(name: str, value: str) -> bool:

@@ -114,10 +114,14 @@ def _configuration(
     key = tree_key(request, environment, python=ready.environment.python, python_tag=ready.python_tag)
     rules = request.project.version
     told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    if request.project.name == "triton":
+        told += request.triton_environment
+    build = request.project.build
     found = {
         **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
         **{name: kept_value(name, environment[name]) for name in told if name and name in environment},
         **{name: kept_value(name, facts.env[name]) for name in _USERS if name in facts.env},
+        "front end": " ".join([build.front_end, *build.config_settings]),
         "ROCm packages": ready.content,
         "step": CODE_VERSION,
     }
