@@ -10,6 +10,7 @@ import pytest
 from planned_runs import finish, make_facts, settled
 
 from rocm_wheels.compile.trees import key
+from rocm_wheels.pipeline.facts.packages import files_digest, required_names
 
 TRITON = "build-triton-cp312"
 REACH = [
@@ -55,6 +56,19 @@ def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> N
     mine = replace(facts, triton_environment={"MY_OWN": "1"})
     assert settled(mine)[1][TRITON].why == "MY_OWN changed (it was not set, and is 1)"
     assert settled(facts)[1][TRITON].inputs["front end"] == "setup.py"
+
+
+@pytest.mark.parametrize("word", ["-r ", "-r", "--requirement=", "-c ", "--constraint "])
+def test_requirements_that_a_file_includes(tmp_path: Path, word: str) -> None:
+    (tmp_path / "sub").mkdir()
+    first, more = tmp_path / "requirements.txt", tmp_path / "sub" / "more.txt"
+    first.write_text(f"numpy\n{word}sub/more.txt  # more\n-r missing.txt\n")
+    more.write_text("-r ../requirements.txt\ncmake==3.31\n")
+    before = files_digest(first)
+    names = required_names((), [first])
+    assert names == (("numpy",) if "c" in word else ("numpy", "cmake"))
+    more.write_text("-r ../requirements.txt\ncmake==4.0\n")
+    assert files_digest(first) != before
 
 
 def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None:

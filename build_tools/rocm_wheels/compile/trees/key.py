@@ -33,7 +33,8 @@ _CONFIGURES = re.compile(
     r"|SELECTED_OP_LIST|TRACING_BASED|PYTHON_LIB_REL_PATH|EXTRA_CAFFE2_CMAKE_FLAGS|FFMPEG_ROOT"
     r"|(?:USE|CMAKE|SKBUILD|CAFFE2|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|Numa|libuv|LIBUV)_\w+)"
 )
-_OF_MSVC = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")  # versions of Visual Studio and of Windows' SDK among it
+# the versions of Visual Studio and of Windows' SDK are in the first two
+_OF_MSVC = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")
 _SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
 # BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
 _SWITCH = re.compile(r"0|1|ON|OFF|TRUE|FALSE|YES|NO|Y|N", re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.model.versions import base_version
 from rocm_wheels.pipeline.estimates import History, read_history
 from rocm_wheels.pipeline.facts.others import compilers_of, others_of
-from rocm_wheels.pipeline.facts.packages import required_names
+from rocm_wheels.pipeline.facts.packages import files_digest, required_names
 from rocm_wheels.pipeline.facts.provided import Provided, refuse_unused
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
 from rocm_wheels.pipeline.locked import LockedBuild
@@ -263,12 +262,8 @@ def _tree(
         version=base_version(source, project.version.file) if project.version.file else None,
         aotriton=aotriton_release(source) if project.name == "pytorch" else None,
         requires=required_names((), files),
-        files={str(file.relative_to(source)): _digest(file) for file in files},
+        files={str(file.relative_to(source)): files_digest(file) for file in files},
     )
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _done(workspace: Workspace, steps: Sequence[str]) -> dict[str, Done]:

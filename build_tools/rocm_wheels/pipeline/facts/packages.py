@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -10,6 +12,9 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+
+# as pip and uv read them: -r FILE, -rFILE, --requirement=FILE
+_INCLUDED = re.compile(r"(?:(?P<requirements>-r|--requirement)|-c|--constraint)(?:\s*=\s*|\s*)(?P<file>\S.*)")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def closure(names: Iterable[str], packages: Mapping[str, Package]) -> Mapping[st
 
 def required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
     """Return the names in requirements and requirements files, those that the files include as well."""
-    lines = [*tools, *(line for file in files for line in _lines(file, set()))]
+    lines = [*tools, *(line for file in files for line in _lines(file, {}))]
     return tuple(dict.fromkeys(_names(lines)))
 
 
@@ -73,13 +78,24 @@ def _names(lines: Iterable[str]) -> Iterator[str]:
             continue  # a path, a URL or an option: the installer's matter
 
 
-def _lines(file: Path, seen: set[Path]) -> Iterator[str]:
+def files_digest(file: Path) -> str:
+    """Digest a requirements file and those that it includes, constraints as well: 12 hexadecimal digits."""
+    seen: dict[Path, None] = {}
+    for _ in _lines(file, seen, constraints=True):
+        pass
+    return hashlib.sha256(b"".join(one.read_bytes() for one in seen)).hexdigest()[:12]
+
+
+def _lines(file: Path, seen: dict[Path, None], *, constraints: bool = False) -> Iterator[str]:
+    """Yield the requirements of a file and of those that it includes; these are added to ``seen``."""
+    file = Path(os.path.normpath(file))
     if file in seen or not file.is_file():
         return
-    seen.add(file)
+    seen[file] = None
     for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
         line = raw.split(" #", 1)[0].strip()
-        if line.startswith(("-r ", "--requirement ")):
-            yield from _lines(file.parent / line.split(None, 1)[1], seen)
+        said = _INCLUDED.fullmatch(line)
+        if said is not None and (constraints or said["requirements"]):
+            yield from _lines(file.parent / said["file"], seen, constraints=constraints)
         elif line and not line.startswith(("#", "-")):
             yield line
