@@ -188,6 +188,7 @@ def test_an_interrupted_run_ends_its_whole_tree(world: World, number: signal.Sig
     assert world.processes() == []
     assert ended.code == 130, ended.err
     assert "error: interrupted\ntip: run the same command again; it carries on where it was" in ended.err
+    assert ended.err.count("interrupted\n") == 1, "said by the run, not by each step as well"
     run = world.runs()[-1]
     assert run.state == "interrupted"
     assert {run.steps[f"build-{name}-{TAG}"].state for name in ("triton", "pytorch_audio")} <= {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import INTERRUPTED, environment
 from rocm_wheels.cli.build import show_plan
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, wheels_request
@@ -127,6 +127,9 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     except RocmWheelsError as failure:
         result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
         raise click.exceptions.Exit(failure.exit_code) from None
+    except KeyboardInterrupt:  # said once, by the run
+        result["message"] = f"{step} was interrupted"
+        raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
         result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
         write_json(result_path(Path(record), step), result)

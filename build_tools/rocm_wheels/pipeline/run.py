@@ -104,7 +104,8 @@ def _run(
         raise
     finally:
         executor.screen.close()
-    failures = [outcome.failure for outcome in executor.outcomes.values() if outcome.failure is not None]
+    several = len({step.cell for step in planned.plan if step.kind == "build"}) > 1
+    failures = [_of_step(one, several) for one in executor.outcomes.values() if one.failure is not None]
     if failure is None and failures:
         failure = failures[0]
         for another in failures[1:]:
@@ -117,6 +118,16 @@ def _run(
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
     rows = rows_of(planned.plan, executor.facts, executor.outcomes)
     return Summary(rows, failure, seconds, record.folder)
+
+
+def _of_step(outcome: Outcome, several: bool) -> RocmWheelsError:
+    """Return the failure of a step, which says whose it is: ``several`` Pythons fail in the same words."""
+    failure, step = outcome.failure, outcome.step
+    assert failure is not None
+    named = step.id in failure.message or ((step.project or "") in failure.message and not several)
+    if named or failure.__cause__ is not None:
+        return failure
+    return type(failure)(f"{step.id}: {failure.message}", tip=failure.tip)
 
 
 def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str) -> None:

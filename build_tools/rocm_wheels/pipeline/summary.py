@@ -36,7 +36,9 @@ def cells(row: Row) -> tuple[str, ...]:
     """Return a row as text, in the order of ``HEADERS``."""
     outcome = ", ".join(part for part in (row.outcome, row.checked, row.note) if part)
     return (
-        "/".join(part for part in (row.target_set, row.wheel or row.project) if part),
+        "/".join(
+            part for part in (row.target_set, row.wheel or f"{row.project} {row.python}".strip()) if part
+        ),
         row.version,
         _targets(row) if row.wheel else "",
         human_size(row.size),

@@ -39,9 +39,13 @@ def end_of(
     if code < 0:
         tip = "run the same command again; it carries on where it was"
         return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
-    message = str(result.get("message") or f"{step.id} ended with exit code {code}; what it said is above")
-    tip_said = result.get("tip")
-    found = of_exit_code(code)(message, tip=None if tip_said is None else str(tip_said))
+    error, tip_said = of_exit_code(code), result.get("tip")
+    unsaid = (
+        "was interrupted" if error is Interrupted else f"ended with exit code {code}; what it said is above"
+    )
+    found = error(
+        str(result.get("message") or f"{step.id} {unsaid}"), tip=None if tip_said is None else str(tip_said)
+    )
     return ("interrupted" if isinstance(found, Interrupted) else "failed"), found
 
 

@@ -1,0 +1,44 @@
+"""Whose failure it was, and what a table calls a wheel that was not made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.errors import BuildError, Interrupted
+from rocm_wheels.pipeline.execute.executor import Outcome
+from rocm_wheels.pipeline.execute.result import end_of
+from rocm_wheels.pipeline.plan.step import Cell, Step
+from rocm_wheels.pipeline.run import _of_step
+from rocm_wheels.pipeline.summary import Row, text_table
+
+STEP = Step("build-pytorch-cp312", "build", Cell("cp312"), "pytorch")
+
+
+@pytest.mark.parametrize(
+    ("message", "several", "said"),
+    [
+        ("ccache answered 0 of 13", False, "build-pytorch-cp312: ccache answered 0 of 13"),
+        ("building pytorch failed", False, "building pytorch failed"),
+        ("building pytorch failed", True, "build-pytorch-cp312: building pytorch failed"),
+        ("build-pytorch-cp312 was killed", True, "build-pytorch-cp312 was killed"),
+    ],
+)
+def test_a_failure_says_of_which_step_it_is(message: str, several: bool, said: str) -> None:
+    failed = _of_step(Outcome(STEP, "failed", failure=BuildError(message, tip="look")), several)
+    assert (type(failed), failed.message, failed.tip) == (BuildError, said, "look")
+
+
+def test_a_step_that_was_interrupted_before_it_could_say_so() -> None:
+    state, failure = end_of(STEP, 130, None, {}, Path("x.log"))
+    assert isinstance(failure, Interrupted)
+    assert (state, failure.message) == ("interrupted", "build-pytorch-cp312 was interrupted")
+
+
+def test_rows_without_a_wheel_name_their_python() -> None:
+    table = text_table([Row("pytorch", "not built", python=tag) for tag in ("cp310", "cp312")])
+    assert [line.split()[:2] for line in table.splitlines()[2:]] == [
+        ["pytorch", "cp310"],
+        ["pytorch", "cp312"],
+    ]
