@@ -60,6 +60,14 @@ def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: P
     assert beside(graph, "build-pytorch_audio-cp310-gfx942", "build-pytorch-cp312-gfx942")
 
 
+def test_rocm_is_used_when_that_of_every_python_is_installed(tmp_path: Path) -> None:
+    graph = make_graph(make_facts(tmp_path, tags=("cp311", "cp312"), install_rocm=True))
+    for step in graph.steps.values():
+        if step.kind != "install-rocm":
+            assert {"install-rocm-cp311", "install-rocm-cp312"} <= before(graph, step.id), step.id
+    assert beside(graph, "install-rocm-cp311", "install-rocm-cp312")
+
+
 def test_what_is_not_known_yet_is_known_after_a_step(tmp_path: Path) -> None:
     facts = make_facts(tmp_path, rocm=False)
     _, steps = settled(facts)

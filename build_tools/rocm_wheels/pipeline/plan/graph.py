@@ -2,7 +2,9 @@
 
 Two steps never work in one source tree, or change one environment, at the same time: they stand in one
 order, which all of them share, so that no circle can come of it. Within that, everything that need not
-wait for another step may run beside it.
+wait for another step may run beside it. But nothing uses ROCm before that of every Python is installed:
+Pythons with the same packages share a path to them (``sdk.shared``), which may lead into an environment
+that is about to be made anew.
 """
 
 from __future__ import annotations
@@ -49,20 +51,22 @@ def make_graph(facts: Facts) -> Graph:
         steps[step.id] = step
 
     before: dict[str, tuple[str, ...]] = {}
+    installs = [f"install-rocm-{tag}" for tag in tags if request.install_rocm]
     for tag in tags:
         rocm: tuple[str, ...] = ()
         if request.install_rocm:
             add(Step(f"install-rocm-{tag}", "install-rocm", Cell(tag)))
             rocm = (f"install-rocm-{tag}",)
-        add(Step(f"install-tools-{tag}", "install-tools", Cell(tag), after=rocm))
+        others = tuple(name for name in installs if name not in rocm)
+        add(Step(f"install-tools-{tag}", "install-tools", Cell(tag), after=rocm, behind=others))
         before[tag] = (f"install-tools-{tag}",)
     shared: tuple[str, ...] = ()
-    first = tuple(name for name in (f"install-rocm-{tags[0]}",) if name in steps)
+    first, others = tuple(installs[:1]), tuple(installs[1:])
     if request.probe:
-        add(Step(PROBE, "probe-targets", Cell(tags[0]), after=first))
+        add(Step(PROBE, "probe-targets", Cell(tags[0]), after=first, behind=others))
         shared += (PROBE,)
     if facts.cache is not None and "HIP_CLANG_LAUNCHER" in facts.cache.variables(request.platform):
-        add(Step(CACHE, "check-cache", Cell(tags[0]), after=first))
+        add(Step(CACHE, "check-cache", Cell(tags[0]), after=first, behind=others))
         shared += (CACHE,)
     builds = _Builds(facts.projects, sets)
     for name in sets:
