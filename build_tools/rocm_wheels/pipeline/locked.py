@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -12,7 +13,6 @@ from packaging.version import Version
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.gfx import OPTION, VARIABLE, parse_targets
-from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.request import WheelsRequest
@@ -21,9 +21,11 @@ from rocm_wheels.shell import shell_line
 from rocm_wheels.sources import build_env
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.identity import TreeIdentity, tree_identity
-from rocm_wheels.sources.lock.file import lock_digest
-from rocm_wheels.sources.lock.follow import LockFile, differences, open_lock
 from rocm_wheels.sources.state import read_state
+
+if TYPE_CHECKING:  # what reads a lock is imported where there is one
+    from rocm_wheels.model.lock import Lock
+    from rocm_wheels.sources.lock.follow import LockFile
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ def under_lock(
 
     Raises UsageError for options that contradict it, SourceError for trees that are not what it says.
     """
+    from rocm_wheels.sources.lock.file import lock_digest
+    from rocm_wheels.sources.lock.follow import open_lock
+
     file = open_lock(path, request.platform)
     _refuse_other_python(file, request, env)
     spec, targets = _rocm(file, request), _targets(file, request)
@@ -157,6 +162,8 @@ def _look(
     file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
 ) -> tuple[list[str], TreeIdentity | None]:
     """Say in what a tree is not what the lock says, or what it holds."""
+    from rocm_wheels.sources.lock.follow import differences
+
     tree, locked = request.sources[name], file.lock.projects.get(name)
     if locked is None:
         return [f"it is not in the lock ({_without(name)} leaves it out)"], None

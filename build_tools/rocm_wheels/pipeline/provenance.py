@@ -9,19 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.lock.file import lock_text
 from rocm_wheels.wheels.archive.edits import Edit
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files, rewrite_wheel
 from rocm_wheels.wheels.record import RecordEntry, parse_record
+
+if TYPE_CHECKING:
+    from rocm_wheels.model.lock import Lock
 
 FILE = "sources.lock.json"
 
 
 def part_of(lock: Lock, name: str) -> bytes:
     """Return the text of the lock of one project and, of those locked, all that it is built after."""
+    from rocm_wheels.sources.lock.file import lock_text
+
     wanted: set[str] = set()
     waiting = [name]
     while waiting:

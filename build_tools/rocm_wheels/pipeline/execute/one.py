@@ -22,8 +22,6 @@ from rocm_wheels.pipeline.stamps import Stamp, changed
 from rocm_wheels.pipeline.steps.table import code_of
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.shell import shell_line
-from rocm_wheels.sources.lock.file import lock_digest
-from rocm_wheels.sources.lock.follow import open_lock
 from rocm_wheels.workspace import WAIT, Workspace, exclusive, own_program
 
 _EVERYTHING = "everything else"
@@ -94,6 +92,9 @@ def look(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
 def _locked(file: PlanFile) -> LockedBuild | None:
     if file.lock is None:
         return None
+    from rocm_wheels.sources.lock.file import lock_digest
+    from rocm_wheels.sources.lock.follow import open_lock
+
     path, digest = file.lock
     lock = open_lock(path, file.request.platform).lock
     if lock_digest(lock) != digest:
