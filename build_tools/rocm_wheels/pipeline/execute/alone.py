@@ -12,11 +12,13 @@ from pathlib import Path
 
 from rocm_wheels import __version__, groups, log
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.machine import compile_jobs, look_at_machine
+from rocm_wheels.machine import Machine, compile_jobs, look_at_machine
+from rocm_wheels.pipeline.estimates import estimate, read_history
 from rocm_wheels.pipeline.execute.one import perform, run_step_line
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.plan.file import PlanFile
 from rocm_wheels.pipeline.plan.planning import clean_environment
+from rocm_wheels.pipeline.plan.step import Step
 from rocm_wheels.pipeline.record.writing import RunRecord, new_run
 from rocm_wheels.pipeline.summary import human_time
 from rocm_wheels.workspace import Workspace
@@ -30,10 +32,21 @@ def run_in(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str
     return perform(file, path, name, record=RunRecord(record), env=clean, jobs=jobs)
 
 
+def jobs_alone(file: PlanFile, step: Step, machine: Machine, env: Mapping[str, str]) -> int:
+    """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
+    given = env.get("MAX_JOBS", "")
+    if given.isdecimal() or step.kind != "build":
+        return compile_jobs(machine, None, int(given) if given.isdecimal() else None)
+    history = read_history(Workspace(file.request.work).runs)
+    known = estimate(str(step.project), max(len(file.plan.targets), 1), machine, history)
+    return compile_jobs(machine, known.memory_per_job or None, None)
+
+
 def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
     """Do a step as a run of its own. Raises what the step raises."""
     step = file.plan.step(name)
     machine = look_at_machine(env)
+    jobs = jobs_alone(file, step, machine, env)
     record = new_run(Workspace(file.request.work).runs, datetime.now(timezone.utc))
     begin, pid = time.monotonic(), os.getpid()
     record.write(
@@ -67,7 +80,7 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
         log=record.folder / f"{name}.log",
         pid=pid,
         began=groups.began(pid),
-        jobs=compile_jobs(machine, None, None),
+        jobs=jobs,
         estimate=None,
     )
     usage = Usage()
@@ -75,7 +88,7 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
     outcome, code, failure = "failed", 1, None
     try:
         with usage:
-            again = run_in(record.folder, file, path, name, env)
+            again = run_in(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
         outcome, code = "done", 0
         log.note(f"{name}: {'up to date' if again else 'done'} ({human_time(time.monotonic() - begin)})")
     except RocmWheelsError as known:
