@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from planned_runs import finish, make_facts, settled
 
+from rocm_wheels.compile.cache import CompilerCache
 from rocm_wheels.compile.trees import key
 from rocm_wheels.pipeline.facts.packages import files_digest, required_names
 
@@ -56,6 +57,14 @@ def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> N
     mine = replace(facts, triton_environment={"MY_OWN": "1"})
     assert settled(mine)[1][TRITON].why == "MY_OWN changed (it was not set, and is 1)"
     assert settled(facts)[1][TRITON].inputs["front end"] == "setup.py"
+
+
+def test_a_compiler_cache_is_tried_again_when_it_is_told_to_overlook_more(tmp_path: Path) -> None:
+    facts = replace(make_facts(tmp_path), cache=CompilerCache("ccache", Path("/usr/bin/ccache")))
+    facts = finish(facts, only=["check-cache"])
+    assert settled(facts)[1]["check-cache"].verdict == "skip"
+    step = settled(replace(facts, cache_settings="compiler_check = none\n"))[1]["check-cache"]
+    assert step.why == "settings changed ( → compiler_check = none)"
 
 
 @pytest.mark.parametrize("word", ["-r ", "-r", "--requirement=", "-c ", "--constraint "])

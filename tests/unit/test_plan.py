@@ -228,6 +228,12 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     assert plan_json(back)["request"] == plan_json(file)["request"]
 
 
+def test_a_plan_names_its_lock_wherever_it_is_read(tmp_path: Path) -> None:
+    facts, lock = make_facts(tmp_path), tmp_path / "sources.lock.json"
+    file = plan_file(replace(facts, request=replace(facts.request, lock=Path("sources.lock.json"))))
+    assert plan_json(replace(file, lock=(lock, "digest")))["request"]["lock"] == str(lock)
+
+
 @pytest.mark.parametrize("name", ["index_url", "find_links"])
 def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) -> None:
     facts, url = make_facts(tmp_path), "https://me:secret@example.org/simple"

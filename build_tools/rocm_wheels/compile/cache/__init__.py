@@ -12,6 +12,7 @@
 from rocm_wheels.compile.cache.program import CompilerCache, find_compiler_cache
 from rocm_wheels.compile.cache.session import cache_session
 from rocm_wheels.compile.cache.statistics import CacheStatistics, below_floor, statistics
+from rocm_wheels.compile.cache.trial import users_settings
 from rocm_wheels.compile.cache.trust import CacheVerdict, self_test
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "find_compiler_cache",
     "self_test",
     "statistics",
+    "users_settings",
 ]

@@ -155,19 +155,23 @@ def trial_in(cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str,
     with contextlib.ExitStack() as stack:
         if cache.kind == "ccache":
             config = folder / "ccache.conf"
-            config.write_text(_users_settings(cache, env), encoding="utf-8")
+            config.write_text(users_settings(cache, env), encoding="utf-8")
             built |= {"CCACHE_DIR": os.fspath(folder / "cache"), "CCACHE_CONFIGPATH": os.fspath(config)}
         else:
             config = folder / "sccache.conf"
             config.touch()
-            built |= {name: env[name] for name in _KEYS if name in env}
+            built |= _of_keys(env)
             built |= {"SCCACHE_DIR": os.fspath(folder / "cache"), "SCCACHE_CONF": os.fspath(config)}
             built |= stack.enter_context(server_of_its_own(cache.program, built))
         yield Trial(cache, sdk, folder, built)
 
 
-def _users_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
-    """Return what the user has set of ccache, in files or variables, without where it stores."""
+def users_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
+    """Return what the user has set of a cache, in files or variables, without where it stores: a verdict
+    of the self-test holds for no others.
+    """
+    if cache.kind == "sccache":
+        return "".join(f"{name} = {value}\n" for name, value in _of_keys(env).items())
     said = capture([cache.program, "--show-config"], env=env, what="ccache --show-config")
     settings = filter(None, map(_SETTING.fullmatch, said.splitlines()))
     return "".join(
@@ -175,6 +179,10 @@ def _users_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
         for one in settings
         if one["origin"] != "default" and not re.fullmatch(_PLACES, one["key"])
     )
+
+
+def _of_keys(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: env[name] for name in _KEYS if name in env}
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log, parallel
-from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
+from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache, users_settings
 from rocm_wheels.compile.hooks.triton import triton_build_environment
 from rocm_wheels.errors import UsageError
 from rocm_wheels.machine import Machine, look_at_machine
@@ -91,6 +91,7 @@ class Facts:
     tools: tuple[str, ...] = ()
     cache: CompilerCache | None = None
     cache_version: str = ""
+    cache_settings: str = ""
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: LockedBuild | None = None
     compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
@@ -167,6 +168,7 @@ def gather(
         tools=_tools(request),
         cache=cache,
         cache_version="" if cache is None else cache.version(env),
+        cache_settings="" if cache is None else users_settings(cache, env),
         triton_environment=_triton(request, projects),
         locked=locked,
         compiler_abi=compilers_of(request, projects, env),

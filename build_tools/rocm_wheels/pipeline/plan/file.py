@@ -61,7 +61,7 @@ def plan_json(file: PlanFile) -> dict[str, Any]:
     sdk = file.request.sdk
     urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESSES}
     hidden = {name: hide_credentials(url) for name, url in urls.items() if url}
-    shown = replace(file.request, sdk=replace(sdk, **{**urls, **hidden}))
+    shown = replace(file.request, sdk=replace(sdk, **{**urls, **hidden}), lock=file.lock and file.lock[0])
     return {
         "format": FORMAT,
         "rocm-wheels": __version__,

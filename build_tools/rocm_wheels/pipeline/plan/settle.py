@@ -78,6 +78,7 @@ def _check_cache(planner: Planner, step: Step) -> Step:
         "ROCm packages": planner.rocm(step),
         "program": str(cache.program),
         "version": planner.facts.cache_version,
+        "settings": ", ".join(planner.facts.cache_settings.splitlines()),
         "target": targets if isinstance(targets, KnownAfter) else targets[0],
         "step": CACHE_TEST_VERSION,
     }
