@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
+from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.errors import BuildError, Interrupted
 from rocm_wheels.pipeline.execute.executor import Outcome
-from rocm_wheels.pipeline.execute.result import end_of
+from rocm_wheels.pipeline.execute.result import RECORD_VARIABLE, end_of
 from rocm_wheels.pipeline.plan.step import Cell, Step
 from rocm_wheels.pipeline.run import _of_step
 from rocm_wheels.pipeline.summary import Row, text_table
@@ -42,3 +44,19 @@ def test_rows_without_a_wheel_name_their_python() -> None:
         ["pytorch", "cp310"],
         ["pytorch", "cp312"],
     ]
+
+
+def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def waits() -> None:
+        raise KeyboardInterrupt
+
+    said = []
+    for variable in (RECORD_VARIABLE, "ANOTHER_VARIABLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "runs/x")
+            assert run_command(waits, []) == 130
+        said.append(capsys.readouterr().err.strip())
+    assert said == ["", "error: interrupted\ntip: run the same command again; it carries on where it was"]

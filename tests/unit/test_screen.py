@@ -51,3 +51,15 @@ def test_the_last_line_of_a_log_that_is_being_written(tmp_path: Path) -> None:
     assert last_line(path) == "[2/2] two"
     path.write_bytes(b"\xff half")
     assert last_line(path) == "\N{REPLACEMENT CHARACTER} half"
+
+
+def test_side_by_side_an_empty_line_says_nothing() -> None:
+    stream = io.StringIO()
+    log.configure({}, stream=stream)
+    screen = Screen()
+    screen.begin("one", "not built yet", Path("x.log"))
+    for text in ("", "  ", "flash attention: on"):
+        screen.line("one", text)
+    screen.close()
+    log.configure({})
+    assert stream.getvalue() == "one: not built yet\n[one] flash attention: on\n"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+_OF_A_RUN = "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
 _FULL = "free some space and run the same command again; what is finished is kept"
 _CLOSED = "make it writable, or choose another folder"
 _NO_FOLDER = "choose another path"
@@ -98,7 +99,8 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _interrupted() -> int:
     log.live("")
-    log.error("interrupted\ntip: run the same command again; it carries on where it was")
+    if _OF_A_RUN not in os.environ:
+        log.error("interrupted\ntip: run the same command again; it carries on where it was")
     return INTERRUPTED
 
 

@@ -70,6 +70,12 @@ def build(**options: Any) -> None:
 
     Run again, it does what is missing: a wheel whose inputs did not change is not built
     again, and a build that was killed goes on in its build tree.
+
+    \b
+    Example:
+      rocm-wheels build --install-rocm --index-url URL \\
+          --pytorch-rocm-arch gfx942,gfx1100 --python 3.12 --output-dir dist
+      rocm-wheels status --watch       # in another terminal
     """
     from rocm_wheels.pipeline.execute.executor import How
     from rocm_wheels.pipeline.run import build_wheels

@@ -113,6 +113,7 @@ def build_options(function: F) -> F:
                 type=click.IntRange(min=1),
                 default=1,
                 show_default=True,
+                metavar="N",
                 help="Build number of torch.",
             ),
             click.option(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.names import installed_for_others, option_name, project_names
 from rocm_wheels.workspace import home, in_clone
 
@@ -126,7 +126,10 @@ def _wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
         for wheel in wheels:
             if not wheel.is_file():
                 raise UsageError(f"--{option}-wheel: there is no file {wheel}")
-            parse_wheel_name(wheel.name)
+            try:
+                parse_wheel_name(wheel.name)
+            except DataError as wrong:
+                raise UsageError(f"--{option}-wheel {wheel}: {wrong.message}") from None
     return {name: tuple(wheel.absolute() for wheel in wheels) for name, wheels in found.items()}
 
 

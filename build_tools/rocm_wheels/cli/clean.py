@@ -33,7 +33,13 @@ _WHAT = ("trees", "environments", "runs", "rejected", "fresh", "steps", "set-asi
     metavar="SIZE",
     help="What was used longest ago, until all has at most this size: 50G.",
 )
-@click.option("--step", "steps", multiple=True, metavar="ID", help="What a step left: build-pytorch-cp311.")
+@click.option(
+    "--step",
+    "steps",
+    multiple=True,
+    metavar="ID",
+    help="What a step left, such as build-pytorch-cp311; may be repeated.",
+)
 @click.option("--what", multiple=True, type=click.Choice(_WHAT), help="Only this kind; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
@@ -52,6 +58,11 @@ def command(**options: Any) -> None:
     The last two go only when they are named, by --what or (steps) by --step. Wheels in an output folder,
     checkouts, and the build tree that is in place in one, are not touched. With --work-dir alone, trees that
     wait in checkouts stay.
+
+    \b
+    Example:
+      rocm-wheels clean --older-than 30d --dry-run
+      rocm-wheels clean --what runs --what rejected --older-than 30d
     """
     from rocm_wheels.pipeline.cleaning import Choice, choose, find_pieces, in_the_way, remove
 

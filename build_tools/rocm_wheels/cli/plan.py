@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels import log
 from rocm_wheels.cli.boundary import INTERRUPTED, environment
 from rocm_wheels.cli.build import show_plan
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, wheels_request
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.work import work_options
 from rocm_wheels.errors import RocmWheelsError, UsageError, explain
 
 if TYPE_CHECKING:
@@ -31,25 +34,45 @@ _FILE = GivenPath()
 def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
-    Nothing is installed, built or changed. What a step has yet to find out is `known after` it.
+    Nothing is installed, built or changed. What a step has yet to find out is `known after` it. How a
+    build goes about it (`--jobs`, `--keep-going`, `--step-timeout`) is not part of a plan.
+
+    \b
+    Example:
+      rocm-wheels plan --install-rocm --index-url URL --pytorch-rocm-arch gfx942 \\
+          --output-dir dist -o plan.json
+      rocm-wheels run-step build-pytorch-cp312 --plan plan.json
     """
     from rocm_wheels.pipeline.plan.file import write_plan
 
+    if output is not None and output.is_dir():
+        raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
     env = environment()
     planned = show_plan(wheels_request(options, env), env, as_json=as_json, details=details)
     if output is not None:
         write_plan(output.absolute(), planned.file)
+        log.note(
+            f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
+        )
 
 
 @click.command("why")
 @click.argument("step")
+@work_options
 @click.option(
-    "--work-dir", type=GivenPath(file_okay=False), help="Of the build [default: as `build` has it]."
+    "--plan",
+    "plan_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Plan that has the step [default: that of the newest run].",
 )
-@click.option("--root-checkout-dir", type=GivenPath(file_okay=False), help="Of the build.")
-@click.option("--plan", "plan_file", type=_FILE, help="Of this plan [default: of the newest run].")
 def why(step: str, plan_file: Path | None, **options: Any) -> None:
-    """Say whether a step of the last run would run again now, and all that changed since it was done."""
+    """Say whether a step of the last run would run again now, and all that changed since it was done.
+
+    \b
+    Example:
+      rocm-wheels why build-pytorch-cp312 --work-dir work
+    """
     from rocm_wheels.pipeline.plan.file import read_plan
     from rocm_wheels.pipeline.plan.planning import look_over, make_planned
     from rocm_wheels.pipeline.plan.text import why_text
@@ -90,7 +113,12 @@ def _newest_plan(work: Path) -> Path:
 @click.command("run-step")
 @click.argument("step")
 @click.option(
-    "--plan", "plan_file", type=_FILE, required=True, help="A plan that `plan -o` or a run has written."
+    "--plan",
+    "plan_file",
+    type=_FILE,
+    required=True,
+    metavar="FILE",
+    help="A plan that `plan -o` or a run (plan.json in its folder) has written.",
 )
 @click.option(
     "--index-url",

@@ -25,7 +25,12 @@ _CLEAR = "\033[H\033[2J"
 @click.group("runs", invoke_without_command=True)
 @work_options
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Newest runs listed."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="List the newest N runs.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
@@ -54,7 +59,7 @@ def runs(ctx: click.Context, /, limit: int, everything: bool, as_json: bool, **o
         log.note(f"and {more} older; --all lists them")
 
 
-@runs.command("show")
+@runs.command("show", short_help="Show one run in full [default: the newest].")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
 @click.option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")

@@ -43,7 +43,8 @@ class Screen:
         """Show a line that a step has printed."""
         with self._lock:
             if not log.is_github():
-                log.note(f"[{step}] {text}")
+                if text.strip():
+                    log.note(f"[{step}] {text}")
             elif step == self._open:
                 log.note(text)
             else:
