@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, RocmWheelsError, SdkError
 from rocm_wheels.model.project import Platform, Project
+from rocm_wheels.pipeline.facts.installed import digest_of_installed
 from rocm_wheels.pipeline.facts.provided import (
     Provided,
     other_requirements,
@@ -27,7 +28,6 @@ from rocm_wheels.pipeline.facts.provided import (
     rocm_pin,
 )
 from rocm_wheels.pipeline.facts.ready import Ready
-from rocm_wheels.pipeline.installed import digest_of_installed
 from rocm_wheels.pipeline.provenance import FILE
 from rocm_wheels.process import capture
 from rocm_wheels.wheels.device_code.objects import read_file, targets_of

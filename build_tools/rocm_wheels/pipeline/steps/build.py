@@ -21,12 +21,12 @@ from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
 from rocm_wheels.errors import AuditError, DataError
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
-from rocm_wheels.pipeline.installed import changing, forget_built
 from rocm_wheels.pipeline.plan.building import PlannedBuild
 from rocm_wheels.pipeline.plan.step import KnownAfter
 from rocm_wheels.pipeline.provenance import content, part_of, put_inside
 from rocm_wheels.pipeline.stamps import Output, Stamp, sha256_of, write_stamp
 from rocm_wheels.pipeline.steps.counting import counting, refuse_few_hits
+from rocm_wheels.pipeline.steps.installing import changing, forget_built
 from rocm_wheels.pipeline.steps.needed import install, install_needed
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.process import Finished

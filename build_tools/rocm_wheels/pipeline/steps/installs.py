@@ -14,9 +14,9 @@ from rocm_wheels.compile.sdk_tree import sdk_warnings
 from rocm_wheels.errors import SdkError
 from rocm_wheels.pipeline.facts.packages import closure, installed_packages, required_names
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
-from rocm_wheels.pipeline.installed import changing
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.stamps import Output
+from rocm_wheels.pipeline.steps.installing import changing
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.pipeline.summary import human_time
 from rocm_wheels.sdk.install import ensure_environment, install_into, install_requirements

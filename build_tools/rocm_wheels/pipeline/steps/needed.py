@@ -9,9 +9,9 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.facts.imported import look_at_installed
 from rocm_wheels.pipeline.facts.provided import Provided
-from rocm_wheels.pipeline.installed import changing, forget_built, install_built
 from rocm_wheels.pipeline.plan.fitting import misfits_of
 from rocm_wheels.pipeline.plan.step import KnownAfter
+from rocm_wheels.pipeline.steps.installing import changing, forget_built, install_built
 from rocm_wheels.pipeline.steps.turn import Turn
 
 
