@@ -104,10 +104,13 @@ def _with(stamp: Any, inputs: Any) -> Any:
 
 
 def _newest_plan(work: Path) -> Path:
-    plans = sorted((work / "runs").glob("*/plan.json"), key=lambda path: path.stat().st_mtime_ns)
-    if not plans:
-        raise UsageError(f"no build has run in {work}", tip="give --work-dir, or --plan FILE")
-    return plans[-1]
+    """Return the plan that the newest run went by: its own, or the one that `run-step` was given."""
+    from rocm_wheels.pipeline.record.reading import newest
+
+    run = newest(work / "runs")
+    if run is None or not run.begun.get("plan"):
+        raise UsageError(f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE")
+    return Path(run.begun["plan"])
 
 
 @click.command("run-step")

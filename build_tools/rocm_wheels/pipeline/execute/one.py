@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.pipeline.facts.gather import Facts, gather
 from rocm_wheels.pipeline.locked import LockedBuild
@@ -66,7 +65,6 @@ def perform(
         settled = settle(planner, name)
         _compare(step, settled)
         if settled.verdict == "skip":
-            log.note(f"{name}: up to date")
             return True
         return bool(code_of(step.kind)(Turn(planner, settled, record, jobs)))
 
