@@ -79,21 +79,15 @@ DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("damage", "why", "projects"),
-    DAMAGES,
-    ids=["tampered", "deleted", "torn stamp", "another version", "half installed"],
-)
-def test_what_is_damaged_is_built_again_and_nothing_else(
-    damage: Callable[[World], object], why: str, projects: set[str], built: World
-) -> None:
+def test_what_is_damaged_is_built_again_and_nothing_else(built: World) -> None:
     wheels = built.wheels()
-    damage(built)
-    ended = built.build(*TWO)
-    assert ended.code == 0, ended.err
-    assert why.format(output=built.output) in ended.err
-    assert {call.split()[0] for call in built.calls()} == projects
-    assert built.wheels() == wheels
+    for damage, why, projects in DAMAGES:
+        damage(built)
+        ended = built.build(*TWO)
+        assert ended.code == 0, ended.err
+        assert why.format(output=built.output) in ended.err
+        assert {call.split()[0] for call in built.calls()} == projects
+        assert built.wheels() == wheels
 
 
 def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> None:
@@ -198,11 +192,29 @@ def test_runs_in_each_others_way(world: World) -> None:
     assert f"steps/.locks/{AUDIO} is in use by process {pid} (step {AUDIO})" in same.err
     other = world.run("run-step", TRITON, "--plan", str(plan))
     assert other.code == 0, other.err
+
+    elsewhere = world.folder / "elsewhere"  # another work directory, for which ROCm is installed
+    elsewhere.mkdir()
+    for name in ("environments", "rocm"):
+        (elsewhere / name).symlink_to(world.work / name)
+    where = ["--work-dir", str(elsewhere), "--output-dir", str(elsewhere / "wheels"), "--keep-going"]
+    third = world.build("--no-build-pytorch", *where)
+    assert third.code == 2, third.err
+    tree = world.sources / "pytorch_audio" / ".git" / "rocm-wheels"
+    holder = run.steps[AUDIO].begun["pid"]
+    assert f"error: {tree} is in use by process {holder} ({AUDIO})" in third.err
+    assert "or build from another checkout" in third.err
+    assert [path.name.split("-")[0] for path in (elsewhere / "wheels").iterdir()] == ["triton"]
+    shutil.rmtree(elsewhere)
     go.touch()
     ended = finish(first)
     go.unlink()
     assert ended.code == 0, ended.err
-    assert world.calls() == ["pytorch_audio begun", "triton begun", "triton done", "pytorch_audio done"]
+    assert world.calls() == [
+        *("pytorch_audio begun", "triton begun", "triton done"),  # by run-step
+        *("triton begun", "triton done"),  # in the other work directory
+        "pytorch_audio done",
+    ]
     assert [run.state for run in world.runs()] == ["done", "failed", "done"]
 
 
@@ -409,7 +421,7 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     step = f"install-rocm-{TAG}"
     said = alone(world, step, plan)
     assert said.code == 2
-    assert f"error: the plan's index is http://***@{index}: its password is not in the plan" in said.err
+    assert f"error: the plan has --index-url http://***@{index}: its password is not in the plan" in said.err
     assert "tip: give --index-url, or set ROCM_WHEELS_INDEX_URL" in said.err
     _Index.seen.clear()
     said = alone(world, step, plan, ROCM_WHEELS_INDEX_URL=url)

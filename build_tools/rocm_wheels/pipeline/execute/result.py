@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,7 @@ ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_W
 
 State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
 SAID_LINES = 60  # of what a step prints are kept: an error is at its end
-_ERROR = "error: "
+_ERROR = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
 
 
 def told(record: Path, sdk: EnvironmentSpec) -> dict[str, str]:
@@ -72,9 +73,9 @@ def cpu_seconds(result: Mapping[str, object], sampled: float) -> float:
 
 def _printed(said: list[str]) -> Mapping[str, object]:
     """Return the error that a process has printed last: its message, and its tip."""
-    first = max((number for number, line in enumerate(said) if line.startswith(_ERROR)), default=None)
+    first = max((number for number, line in enumerate(said) if _ERROR.match(line)), default=None)
     if first is None:
         return {}
-    text = "\n".join(said[first:]).removeprefix(_ERROR)
+    text = _ERROR.sub("", "\n".join(said[first:]).replace("%0A", "\n"), count=1)
     message, _, tip = text.partition("\ntip: ")
     return {"message": message, "tip": tip or None}
