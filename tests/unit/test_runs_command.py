@@ -99,6 +99,16 @@ def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[s
     assert lines[4] == "  [12/345] Building HIP object a.hip.o"
 
 
+def test_status_is_of_what_is_at_work_when_a_step_alone_came_and_went(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = WrittenRun(work / "runs", NOON + timedelta(hours=6))
+    step.begin(steps=1, command="rocm-wheels run-step build-vision-cp312 --plan plan.json")
+    step.end("failed", 2)
+    assert told(["status", "--work-dir", str(work)], capsys)[1].startswith("run 20261121-170000: running, ")
+    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run       20261121-180000")
+
+
 def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(steps=1)

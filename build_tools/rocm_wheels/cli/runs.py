@@ -83,7 +83,7 @@ def show(ctx: click.Context, /, run: str | None, as_json: bool, **options: Any) 
 @click.option("--watch", is_flag=True, help="Draw it anew every second until the run ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
 def status(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
-    """Show what a run is at now, from another terminal [default: the newest].
+    """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
 
     For every step at work: how long, how much longer (when that can be estimated), the memory that its
     programs hold, and the last line of its log.
@@ -95,7 +95,7 @@ def status(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
 
     if watch and as_json:
         raise UsageError("--watch and --json exclude each other")
-    found = find_run(workspace_of(options), run)
+    found = find_run(workspace_of(options), run, at_work=True)
     while True:
         now = status_of(found, this_moment())
         if as_json:

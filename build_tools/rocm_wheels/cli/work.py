@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
+_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
 def work_options(function: F) -> F:
@@ -44,10 +45,17 @@ def workspace_of(options: Mapping[str, Any]) -> Workspace:
     return Workspace(work)
 
 
-def find_run(workspace: Workspace, name: str | None) -> Run:
-    """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id."""
-    from rocm_wheels.pipeline.record.reading import newest, read_run, run_ids
+def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> Run:
+    """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id.
 
+    ``at_work``: rather than the newest, the newest that has not ended: a `run-step` may have come and gone.
+    """
+    from rocm_wheels.pipeline.record.reading import list_runs, newest, read_run, run_ids
+
+    if name is None and at_work:
+        for run in list_runs(workspace.runs, limit=_LOOKED_AT):
+            if run.state == "running":
+                return run
     if name is None:
         if (latest := newest(workspace.runs)) is None:
             raise UsageError(f"there are no runs in {workspace.runs}", tip="`rocm-wheels build` begins one")
