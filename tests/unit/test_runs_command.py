@@ -109,6 +109,17 @@ def test_status_is_of_what_is_at_work_when_a_step_alone_came_and_went(
     assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run       20261121-180000")
 
 
+def test_to_stop_watching_is_no_failure(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rocm_wheels.cli.runs.time.sleep", stop)
+    code, out, err = told(["status", "--work-dir", str(work), "--watch"], capsys)
+    assert (code, out.count("run 20261121-170000: running, "), err) == (0, 1, "")
+
+
 def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(steps=1)

@@ -80,7 +80,7 @@ def show(ctx: click.Context, /, run: str | None, as_json: bool, **options: Any) 
 @click.command("status")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@click.option("--watch", is_flag=True, help="Draw it anew every second until the run ends.")
+@click.option("--watch", is_flag=True, help="Draw it anew every second until the run ends, or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
 def status(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
@@ -88,22 +88,34 @@ def status(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     For every step at work: how long, how much longer (when that can be estimated), the memory that its
     programs hold, and the last line of its log.
     """
-    from rocm_wheels.cli.runs_text import working
-    from rocm_wheels.pipeline.record.reading import read_run
     from rocm_wheels.pipeline.record.status import status_of
     from rocm_wheels.pipeline.record.writing import this_moment
 
     if watch and as_json:
         raise UsageError("--watch and --json exclude each other")
     found = find_run(workspace_of(options), run, at_work=True)
+    if as_json:
+        click.echo(json.dumps(status_of(found, this_moment()).as_json(), indent=1))
+        return
+    try:
+        _draw(found, again=watch)
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        # to stop watching is no failure, and there is nothing to carry on
+
+
+def _draw(found: Run, *, again: bool) -> None:
+    """Show a run; ``again`` and again until it has ended."""
+    from rocm_wheels.cli.runs_text import working
+    from rocm_wheels.pipeline.record.reading import read_run
+    from rocm_wheels.pipeline.record.status import status_of
+    from rocm_wheels.pipeline.record.writing import this_moment
+
+    clear = _CLEAR if again and sys.stdout.isatty() else ""
     while True:
-        now = status_of(found, this_moment())
-        if as_json:
-            click.echo(json.dumps(now.as_json(), indent=1))
-            return
-        clear = _CLEAR if watch and sys.stdout.isatty() else ""
-        click.echo(clear + working(now, width=_width()))
-        if not watch or found.state != "running":
+        click.echo(clear + working(status_of(found, this_moment()), width=_width()))
+        if not again or found.state != "running":
             return
         time.sleep(_REDRAW_SECONDS)
         if not clear:
