@@ -75,6 +75,7 @@ def test_one_run_in_full(work: Path, place: str, capsys: pytest.CaptureFixture[s
         "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl       2.2 GiB    7777",
         "build-vision-cp312: failed: vision could not be built (exit code 1):\n  | csrc/nms_kernel.hip:41:7",
         "tip: see the whole log; run again afterwards\nlog: ",
+        "ccache can be trusted with device code\n",
     ):
         assert said in out
     assert "build-apex-cp312: interrupted: interrupted\nlog:" not in out, "it ended before it wrote one"

@@ -87,6 +87,7 @@ def shown(run: Run, *, width: int | None) -> str:
             for w in wheels
         ]
         blocks.append(_aligned([["output", "size", "sha256"], *rows], width=None))
+    blocks += ["\n".join(told)] if (told := list(_cache_lines(run))) else []
     blocks += [failure for step in run.steps.values() if (failure := _failure(step))]
     return "\n\n".join(blocks)
 
@@ -125,6 +126,22 @@ def _figures(step: StepStatus) -> Iterable[str]:
 def _brief_source(source: str) -> str:
     """Return where an estimate is from without its details, which plan and report have."""
     return one_line(source).partition(":")[0].partition(" (")[0]
+
+
+def _cache_lines(run: Run) -> Iterable[str]:
+    """Say what a compiler cache did for each build, and whether it passed its test."""
+    for event in run.events:
+        if event["event"] == "cache-test":
+            verdict = "can" if event.get("trusted") else "CANNOT"
+            yield f"{one_line(str(event.get('kind')))} {verdict} be trusted with device code"
+        elif event["event"] == "cache":
+            hits = [
+                f"{side} {figures['hits']} of {figures['hits'] + figures['misses']}"
+                for side in ("host", "device", "unsorted")
+                if (figures := event.get(side)) and figures.get("hits", 0) + figures.get("misses", 0)
+            ]
+            name = one_line(str(event.get("step")))
+            yield f"{name}: {one_line(str(event.get('kind')))} hits: {', '.join(hits) or 'none asked for'}"
 
 
 def _step_row(step: StepView) -> list[str]:

@@ -12,6 +12,7 @@ from rocm_wheels.pipeline.collect import wheels_of
 from rocm_wheels.pipeline.execute.executor import Outcome
 from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.plan.step import Plan, Step
+from rocm_wheels.pipeline.stamps import read_stamp
 from rocm_wheels.pipeline.summary import Row
 
 _SAID = {"not begun": "not built", "timeout": "stopped"}
@@ -36,10 +37,7 @@ def _row(step: Step, facts: Facts, outcome: Outcome) -> Row:
     common = Row(name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds)
     if outcome.state not in ("done", "skipped"):
         said = _SAID.get(outcome.state, outcome.state)
-        note = (
-            "an earlier wheel is still in the output" if _earlier(step, facts) and said != "not built" else ""
-        )
-        return replace(common, outcome=said, note=note)
+        return replace(common, outcome=said, note="" if said == "not built" else _left(step, facts))
     stamp = facts.done[step.id].stamp
     output = stamp.outputs[0]
     verified = bool(stamp.facts["verified"])
@@ -75,7 +73,12 @@ def _with_dropped(row: Row, step: Step, facts: Facts) -> Row:
     return replace(row, note=note, dropped=tuple(bad))
 
 
-def _earlier(step: Step, facts: Facts) -> bool:
-    """Tell whether the output has a wheel of the project: of an earlier build, if this one failed."""
-    folder = facts.request.output / step.cell.target_set
-    return bool(wheels_of(folder, load_project(str(step.project)).distribution, step.cell.tag))
+def _left(step: Step, facts: Facts) -> str:
+    """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
+    folder, before = facts.request.output / step.cell.target_set, facts.done.get(step.id)
+    if not wheels_of(folder, load_project(str(step.project)).distribution, step.cell.tag):
+        return ""
+    now = read_stamp(facts.workspace.steps, step.id)
+    if now is not None and (before is None or now != before.stamp):
+        return "its wheel is finished"
+    return "an earlier wheel is still in the output"

@@ -86,6 +86,20 @@ class CacheStatistics:
         """Hits among the compiles that can be cached, 0 to 1; ``None`` when there were none."""
         return self.hits / self.asked if self.asked else None
 
+    @property
+    def text(self) -> str:
+        """Say it in a line: how many compiles were answered, host and device code apart."""
+        if self.rate is None:
+            return f"{self.kind} was asked for no compile"
+        parts = (("host", self.host), ("device", self.device), ("others", self.unsorted))
+        apart = ", ".join(
+            f"{name} {counts.hits} of {counts.hits + counts.misses}"
+            for name, counts in parts
+            if counts.hits + counts.misses
+        )
+        share = f"{math.floor(self.rate * 1000) / 10:g} %"
+        return f"{self.kind} answered {self.hits} of {self.asked} compiles, {share} ({apart})"
+
     def as_record(self) -> dict[str, object]:
         """Return plain values for a JSON line."""
         rate = None if self.rate is None else round(self.rate, 4)
@@ -122,16 +136,7 @@ def below_floor(found: CacheStatistics, floor: float) -> str | None:
     rate = found.rate
     if rate is None or rate >= floor:
         return None
-    parts = (("host", found.host), ("device", found.device), ("others", found.unsorted))
-    apart = ", ".join(
-        f"{name} {counts.hits} of {counts.hits + counts.misses}"
-        for name, counts in parts
-        if counts.hits + counts.misses
-    )
-    return (
-        f"{found.kind} answered {found.hits} of {found.asked} compiles, {math.floor(rate * 1000) / 10:g} % "
-        f"({apart}): fewer than the {floor * 100:g} % asked for"
-    )
+    return f"{found.text}: fewer than the {floor * 100:g} % asked for"
 
 
 def of_sccache(text: str) -> CacheStatistics:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from rocm_wheels import log
+from rocm_wheels.pipeline.record.plain import brief
 from rocm_wheels.pipeline.summary import human_time
 
 _REDRAW_SECONDS = 0.5
@@ -30,7 +31,7 @@ class Screen:
 
     def begin(self, step: str, why: str, log_file: Path) -> None:
         """Say that a step begins, and why. Where its log is, the run has said."""
-        title = f"{step}: {why}"
+        title = f"{step}: {brief(why)}"
         with self._lock:
             self._running[step] = (time.monotonic(), log_file)
             if not log.is_github():

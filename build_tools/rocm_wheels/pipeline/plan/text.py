@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.plan.step import BuiltAgainst, Plan, Step
+from rocm_wheels.pipeline.record.plain import brief
 from rocm_wheels.pipeline.summary import human_size, human_time
 from rocm_wheels.shell import hide_value
 
@@ -21,7 +22,7 @@ def plan_text(plan: Plan, *, details: bool, of_done: bool = True) -> str:
     width = max((len(step.id) for step in steps), default=0)
     lines: list[str] = []
     for step in steps:
-        why = "" if step.verdict == "skip" else step.why
+        why = "" if step.verdict == "skip" else brief(step.why)
         cost = f"  ({_cost(step)})" if step.estimate is not None and step.verdict != "skip" else ""
         lines.append(f"{_VERDICTS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
         if details and (of_done or step.verdict != "skip"):

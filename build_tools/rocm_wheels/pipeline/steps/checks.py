@@ -61,6 +61,7 @@ def check_cache(turn: Turn) -> None:
             f"{cache.kind} cannot be trusted with device code:{failed}",
             tip="--sccache-no-wrap leaves device code alone; or build without a compiler cache",
         )
+    log.note(f"{cache.kind} can be trusted with device code")
     turn.succeed(trusted=True)
 
 

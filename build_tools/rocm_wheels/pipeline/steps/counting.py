@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from rocm_wheels import log
 from rocm_wheels.compile.cache import CacheStatistics, below_floor, cache_session, statistics
 from rocm_wheels.errors import BuildError
 from rocm_wheels.pipeline.steps.turn import Turn
@@ -32,6 +33,8 @@ def counting(
             after = statistics(cache, env)
             found = after.since(before)
             counted.append(found)
+            if found.asked:
+                log.note(found.text)
             turn.event(
                 "cache",
                 kind=cache.kind,

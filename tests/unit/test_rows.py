@@ -1,0 +1,37 @@
+"""Whose wheel is in the output when a step failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from planned_runs import finish, make_facts, settled
+
+from rocm_wheels.pipeline.execute.executor import Outcome
+from rocm_wheels.pipeline.plan.step import Plan
+from rocm_wheels.pipeline.rows import rows_of
+from rocm_wheels.pipeline.stamps import Output, write_stamp
+
+APEX = "build-apex-cp312"
+
+
+def test_a_wheel_that_was_finished_is_not_called_an_earlier_one(tmp_path: Path) -> None:
+    facts = finish(make_facts(tmp_path))
+    output = facts.request.output
+    output.mkdir(parents=True, exist_ok=True)
+    wheel = output / "apex-1.0-cp312-cp312-linux_x86_64.whl"
+    wheel.write_bytes(b"new")
+    before = facts.done[APEX].stamp
+    plan = Plan(settled(facts)[1], ("gfx942",))
+    outcomes = {step.id: Outcome(step, "failed" if step.id == APEX else "not begun") for step in plan}
+
+    def note() -> str:
+        (row,) = [row for row in rows_of(plan, facts, outcomes) if row.project == "apex"]
+        return row.note
+
+    write_stamp(facts.workspace.steps, before)
+    assert note() == "an earlier wheel is still in the output"
+    write_stamp(facts.workspace.steps, replace(before, outputs=(Output.of(wheel),)))
+    assert note() == "its wheel is finished"
+    wheel.unlink()
+    assert note() == ""
