@@ -17,7 +17,7 @@ COMMANDS = {
     "install-rocm": ("build:install_rocm", "Install the ROCm packages into a build environment."),
     "plan": ("plan:plan", "Show what a build would do, and why."),
     "build": ("build:build", "Build, check and collect wheels."),
-    "run-step": ("plan:run_step", "Do one step of a plan."),
+    "run-step": ("run_step:run_step", "Do one step of a plan."),
     "why": ("plan:why", "Say what changed since a step was done."),
     "clean": ("clean:command", "Delete what builds left, by kind, age, size or step."),
     "status": ("runs:status", "Show what a build is at now."),

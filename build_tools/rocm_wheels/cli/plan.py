@@ -1,8 +1,7 @@
-"""``plan``, ``why`` and ``run-step``: what a build would do, why, and one step of it."""
+"""``plan`` and ``why``: what a build would do, and why."""
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import INTERRUPTED, environment
+from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.build import show_plan
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, wheels_request
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.work import work_options
-from rocm_wheels.errors import RocmWheelsError, UsageError, explain
+from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.plan.planning import Planned
@@ -111,67 +110,3 @@ def _newest_plan(work: Path) -> Path:
     if run is None or not run.begun.get("plan"):
         raise UsageError(f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE")
     return Path(run.begun["plan"])
-
-
-@click.command("run-step")
-@click.argument("step")
-@click.option(
-    "--plan",
-    "plan_file",
-    type=_FILE,
-    required=True,
-    metavar="FILE",
-    help="A plan that `plan -o` or a run (plan.json in its folder) has written.",
-)
-@click.option(
-    "--index-url",
-    envvar="ROCM_WHEELS_INDEX_URL",
-    metavar="URL",
-    help="Package index of the ROCm packages, where its address has a password.",
-)
-@click.option(
-    "--find-links",
-    envvar="ROCM_WHEELS_FIND_LINKS",
-    metavar="DIR|URL",
-    help="Folder or page with ROCm packages, where its address has a password.",
-)
-def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
-    """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
-
-    `build` itself starts exactly this line for each of its steps. What the step needs must be done.
-    """
-    from rocm_wheels.pipeline.execute.alone import run_alone, run_in
-    from rocm_wheels.pipeline.execute.result import ADDRESS_VARIABLES, RECORD_VARIABLE, result_path
-    from rocm_wheels.pipeline.plan.file import read_plan, with_addresses
-    from rocm_wheels.workspace import write_json
-
-    env = {name: value for name, value in environment().items() if name not in ADDRESS_VARIABLES.values()}
-    record = env.pop(RECORD_VARIABLE, None)
-    file = with_addresses(read_plan(plan_file), step, addresses)
-    path = plan_file.absolute()
-    if record is None:
-        run_alone(file, path, step, env)
-        return
-    result: dict[str, object] = {}
-    try:
-        result["again"] = run_in(Path(record), file, path, step, env)
-    except RocmWheelsError as failure:
-        result |= {"message": explain_without_tip(failure), "tip": tip_of(failure)}
-        raise click.exceptions.Exit(failure.exit_code) from None
-    except KeyboardInterrupt:  # said once, by the run
-        result["message"] = f"{step} was interrupted"
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    finally:
-        result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
-        write_json(result_path(Path(record), step), result)
-
-
-def explain_without_tip(failure: RocmWheelsError) -> str:
-    """Return the whole message of a failure."""
-    return explain(failure).rsplit("\ntip: ", 1)[0]
-
-
-def tip_of(failure: RocmWheelsError) -> str | None:
-    """Return what to do about a failure."""
-    _, found, tip = explain(failure).rpartition("\ntip: ")
-    return tip if found else None
