@@ -119,3 +119,24 @@ def test_a_number_that_is_somebody_elses_now_is_left_alone(tmp_path: Path, began
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_program_whose_begin_cannot_be_noted_does_not_go_on(tmp_path: Path) -> None:
+    started: list[int] = []
+
+    def noted(pid: int) -> None:
+        started.append(pid)
+        raise OSError(28, "No space left on device")
+
+    env = {"PATH": os.environ["PATH"]}
+    with pytest.raises(OSError, match="No space left") as caught:
+        run(["sh", "-c", FAMILY], env=env, started=noted, log=tmp_path / "step.log")
+    assert (caught.value.filename, alive(started[0])) == (str(tmp_path / "step.log"), [])
+    with (
+        groups.noted_in(tmp_path / "no such folder" / ".groups"),
+        pytest.raises(OSError, match="No such file"),
+    ):
+        run(["sh", "-c", f"echo $$ > {tmp_path}/pid; {FAMILY}"], env=env)
+    pid = tmp_path / "pid"
+    assert not pid.exists() or alive(int(pid.read_text())) == []

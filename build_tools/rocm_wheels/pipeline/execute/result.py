@@ -62,7 +62,8 @@ def read_result(folder: Path, step: str, said: Iterable[str] = ()) -> Mapping[st
     except (FileNotFoundError, ValueError):
         known = {}
     result_path(folder, step).unlink(missing_ok=True)
-    return known if isinstance(known, dict) and known else _printed(list(said))
+    known = known if isinstance(known, dict) else {}
+    return known if known.keys() & {"message", "again"} else {**_printed(list(said)), **known}
 
 
 def cpu_seconds(result: Mapping[str, object], sampled: float) -> float:

@@ -1,0 +1,36 @@
+"""What a run takes for the end of a step's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.pipeline.execute.result import read_result, result_path
+from rocm_wheels.workspace import write_json
+
+FULL = {"message": "No space left on device (x)", "tip": "free some space"}
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ("", {}),
+        ("compiling\nwarning: error: no", {}),
+        ("error: No space left on device (x)\ntip: free some space", FULL),
+        ("error: of a compiler\nmore\nerror: No space left on device (x)\ntip: free some space", FULL),
+        ("::error::No space left on device (x)%0Atip: free some space", FULL),
+        ("error: one\n  because two", {"message": "one\n  because two", "tip": None}),
+    ],
+)
+def test_what_it_printed_counts_where_it_could_not_tell(
+    printed: str, told: dict[str, object], tmp_path: Path
+) -> None:
+    assert read_result(tmp_path, "build-x", printed.splitlines()) == told
+    result_path(tmp_path, "build-x").write_text('{"mess')
+    assert read_result(tmp_path, "build-x", printed.splitlines()) == told
+    assert not result_path(tmp_path, "build-x").exists()
+    write_json(result_path(tmp_path, "build-x"), {"cpu_seconds": 1.5})  # it met a full disk in its work
+    assert read_result(tmp_path, "build-x", printed.splitlines()) == {**told, "cpu_seconds": 1.5}
+    write_json(result_path(tmp_path, "build-x"), {"again": True})
+    assert read_result(tmp_path, "build-x", printed.splitlines()) == {"again": True}
