@@ -91,6 +91,14 @@ def live(text: str) -> None:
         _draw()
 
 
+def live_width() -> int:
+    """Return how many characters the live line has room for (terminal only)."""
+    import os
+
+    stream = _screen.stream or sys.stderr
+    return max(os.get_terminal_size(stream.fileno()).columns - 1, 0)  # of this stream: stdout may be a file
+
+
 @contextmanager
 def prefixed(name: str) -> Iterator[None]:
     """Begin every line that is printed inside with ``[name]``: work goes on side by side."""
@@ -137,11 +145,8 @@ def _erase() -> None:
 
 def _draw() -> None:
     if _screen.live and _screen.terminal:
-        import os
-
         stream = _screen.stream or sys.stderr
-        width = os.get_terminal_size(stream.fileno()).columns  # of this stream: stdout may be a file
-        stream.write(_screen.live[: max(width - 1, 0)])
+        stream.write(_screen.live[: live_width()])
         stream.flush()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels import log
-from rocm_wheels.pipeline.execute.screen import Screen, last_line
+from rocm_wheels.pipeline.execute.screen import Screen, last_line, side_by_side
 
 
 @pytest.fixture
@@ -63,3 +63,23 @@ def test_side_by_side_an_empty_line_says_nothing() -> None:
     screen.close()
     log.configure({})
     assert stream.getvalue() == "one: not built yet\n[one] flash attention: on\n"
+
+
+LONG = "[12/345] Building HIP object csrc/a.hip.o"
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        ([("torch  3 s", LONG)], f"torch  3 s  {LONG}"),
+        ([("torch  3 s", ""), ("triton  3 s", "")], "torch  3 s  |  triton  3 s"),
+        ([("torch  3 s", LONG), ("llvm  3 s", "ok")], "torch  3 s  [12/345] Building …  |  llvm  3 s  ok"),
+        ([("a" * 20, LONG), ("b" * 20, LONG)], f"{'a' * 20}  |  {'b' * 20}"),
+    ],
+)
+def test_the_live_line_has_room_for_every_step(steps: list[tuple[str, str]], shown: str) -> None:
+    """All of them are named on a narrow terminal; what they compile has the rest."""
+    width = 54 if len(steps) == 1 else 49
+    said = side_by_side(steps, width)
+    assert len(said) <= width
+    assert said == shown

@@ -179,11 +179,12 @@ def _set_env(given: Sequence[str]) -> dict[str, dict[str, str]]:
 def _check_output(output: Path) -> None:
     """Refuse a folder that wheels cannot be written to: found out now, not after hours of building."""
     nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    said = f"--output-dir {output}" + ("" if nearest == output else f": {nearest}")
     if not nearest.is_dir():
-        raise UsageError(f"--output-dir {output}: {nearest} is not a folder", tip="choose another folder")
+        raise UsageError(f"{said} is not a folder", tip="choose another folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(
-            f"--output-dir {output}: {nearest} is not writable",
+            f"{said} is not writable",
             tip="make it writable, or choose another folder",
         )
 

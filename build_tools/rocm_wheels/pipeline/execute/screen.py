@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels import log
@@ -15,6 +16,7 @@ from rocm_wheels.pipeline.summary import human_time
 _REDRAW_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 60.0
 _TAIL_BYTES = 4096
+_LEAST_OF_A_LINE = 8  # characters, to be worth showing
 
 
 class Screen:
@@ -89,15 +91,32 @@ class Screen:
             with self._lock:
                 now = time.monotonic()
                 said = [
-                    f"{step}  {human_time(now - begun)}  {last_line(path)}"
+                    (f"{step}  {human_time(now - begun)}", last_line(path))
                     for step, (begun, path) in self._running.items()
                     if live or now - begun >= _SIGN_OF_LIFE_SECONDS / 2
                 ]
                 if live:
-                    log.live("  |  ".join(said))
+                    log.live(side_by_side(said, log.live_width()))
                 else:
-                    for text in said:
-                        log.note(text)
+                    for name, line in said:
+                        log.note(f"{name}  {line}".rstrip())
+
+
+def side_by_side(steps: Sequence[tuple[str, str]], width: int) -> str:
+    """Return steps at work on one line of ``width``: all their names and times, then what room there is for
+    the last line of each.
+    """
+    between = "  |  "
+    room = width - sum(len(name) + 2 for name, _ in steps) - len(between) * (len(steps) - 1)
+    shown = {}
+    for left, (name, line) in zip(
+        range(len(steps), 0, -1), sorted(steps, key=lambda one: len(one[1])), strict=True
+    ):
+        each = room // left
+        cut = f"{line[: each - 1]}…" if each >= _LEAST_OF_A_LINE else ""
+        shown[name] = line if len(line) <= each else cut
+        room -= len(shown[name])
+    return between.join(f"{name}  {shown[name]}".rstrip() for name, _ in steps)
 
 
 def last_line(path: Path) -> str:
