@@ -60,3 +60,15 @@ def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(
             assert run_command(waits, []) == 130
         said.append(capsys.readouterr().err.strip())
     assert said == ["", "error: interrupted\ntip: run the same command again; it carries on where it was"]
+
+
+def test_on_a_narrow_terminal_a_wheel_has_three_lines() -> None:
+    name = "torch-2.9.0+rocm7.1.0-cp312-cp312-linux_x86_64.whl"
+    built = Row("pytorch", "built", name, "2.9.0", ("gfx942", "gfx1100"), 3 << 20, 72.0, "7" * 64, "verified")
+    assert text_table([built, Row("apex", "failed", python="cp312")], width=80).splitlines() == [
+        name,
+        "  built, verified: targets gfx942, gfx1100, 3.0 MiB, 1 min 12 s",
+        f"  sha256 {'7' * 64}",
+        "apex cp312",
+        "  failed",
+    ]

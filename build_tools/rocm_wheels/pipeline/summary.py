@@ -55,7 +55,7 @@ def _targets(row: Row) -> str:
 
 
 def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
-    """Write the table in aligned columns, or as a block a wheel where ``width`` is too small for that.
+    """Write the table in aligned columns, or as some lines a wheel where ``width`` is too small for that.
 
     Names and digests are whole, to be copied; only a table that would fit but for them has 12
     digits of each digest.
@@ -65,14 +65,15 @@ def text_table(rows: Sequence[Row], *, width: int | None = None) -> str:
         lines = _lines(shown)
         if width is None or max(map(len, lines)) <= width:
             return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
-    label = max(map(len, HEADERS))
-    blocks = [
-        "\n".join(
-            f"{name:>{label}}  {value}" for name, value in zip(HEADERS, cells(row), strict=True) if value
-        )
-        for row in rows
-    ]
-    return "\n\n".join(blocks)
+    return "\n".join(_block(row) for row in rows)
+
+
+def _block(row: Row) -> str:
+    """Return a row as a wheel's name (which has its version), what it is, and its digest."""
+    name, _, targets, size, time, sha256, outcome = cells(row)
+    made = ", ".join(part for part in (f"targets {targets}" if targets else "", size, time) if part)
+    lines = [name, f"  {outcome}" + (f": {made}" if made else "")]
+    return "\n".join([*lines, f"  sha256 {sha256}"] if sha256 else lines)
 
 
 def _lines(rows: Sequence[Row]) -> list[str]:
