@@ -17,6 +17,7 @@ from rocm_wheels.pipeline.plan.graph import Graph, make_graph
 from rocm_wheels.pipeline.plan.step import Plan, Step
 from rocm_wheels.pipeline.plan.text import plan_text
 
+CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
 
 
@@ -198,6 +199,16 @@ def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> Non
         )
     )
     assert settled(facts)[1]["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
+
+
+def test_a_set_of_which_no_target_compiles_is_named(tmp_path: Path) -> None:
+    facts = finish(make_facts(tmp_path, per_target=True, drop_bad_targets=True), only=CHECKED)
+    did = facts.done["probe-targets"].stamp
+    faults = {"gfx942": None, "gfx1100": "unknown target"}
+    bad = Done(replace(did, facts={"faults": faults}), None)
+    facts = replace(facts, done={**facts.done, "probe-targets": bad})
+    with pytest.raises(UsageError, match="nothing is left of the set gfx1100:\n  gfx1100: unknown target"):
+        settled(facts)
 
 
 def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:

@@ -166,8 +166,9 @@ def _set_env(given: Sequence[str]) -> dict[str, dict[str, str]]:
         if (option := _DECIDED.get(name)) is not None:
             raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")
         if HIDDEN in hide_value(name, match["value"] or "x"):
+            by = "name" if HIDDEN in hide_value(name, "x") else "value"
             raise UsageError(
-                f"--set-env: {name} is a secret by its name, and a plan is no place for one",
+                f"--set-env: {name} is a secret by its {by}, and a plan is no place for one",
                 tip=f"export {name} where the build runs: it is passed on, and never shown",
             )
         if name in found.setdefault(project, {}):

@@ -59,7 +59,14 @@ class Planner:
         if not self.is_current(PROBE):
             return KnownAfter(PROBE)
         bad = self.facts.done[PROBE].stamp.facts["faults"]
-        return tuple(target for target in wanted if bad.get(target) is None)
+        left = tuple(target for target in wanted if bad.get(target) is None)
+        if not left:
+            said = "".join(f"\n  {target}: {bad[target]}" for target in wanted)
+            raise UsageError(
+                f"nothing is left of {f'the set {name}' if name else 'the targets'}:{said}",
+                tip=f"leave {', '.join(wanted)} out of --pytorch-rocm-arch",
+            )
+        return left
 
     def asked_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of a set as they are asked for, bad ones included."""
