@@ -12,17 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stub_projects import PROJECTS, ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
+from stub_projects import ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
 
 PARTS = ("overhead", "side-by-side", "again", "plan", "peer")
+IMPORTS = (
+    "import rocm_wheels.cli.main, rocm_wheels.cli.run_step, rocm_wheels.pipeline.execute.alone, "
+    "rocm_wheels.pipeline.steps.build"
+)
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
 
 
@@ -30,12 +34,12 @@ def say(what: str, figure: str, note: str = "") -> None:
     print(f"{what:58} {figure:>10}  {note}".rstrip(), flush=True)
 
 
-def overhead(stubs: Stubs) -> None:
-    """Compare `build --jobs 1` with the very commands of its record, run one after the other."""
+def overhead(stubs: Stubs) -> float:
+    """Compare `build --jobs 1` with the very commands of its record, one by one; return its seconds."""
     stubs.edit()
-    ours = seconds(stubs.words("work", "--jobs", "1"), stubs.env)
+    ours = seconds(stubs.words("work", "--jobs", "1"), stubs.working())
     events = stubs.events("work")
-    base = {name: value for name, value in stubs.env.items() if name != "PYTHONPATH"}
+    base = {name: value for name, value in stubs.working().items() if name != "PYTHONPATH"}
     bare = 0.0
     for event in events:
         if event["event"] == "command":
@@ -53,34 +57,51 @@ def overhead(stubs: Stubs) -> None:
         say(f"    {step['step']}", f"{more:.2f} s", "its process, without the front end")
     between = ours - sum(step["seconds"] for step in steps)
     say("    before, between and after the steps", f"{between:.2f} s")
+    name, made = steps[-1]["step"], next(event["plan"] for event in events if event["event"] == "run-begun")
+    alone = {
+        "the imports of a step": [sys.executable, "-c", IMPORTS],
+        "a step that is up to date": [sys.executable, "-m", "rocm_wheels", "run-step", name, "--plan", made],
+    }
+    for what, argv in alone.items():
+        took = statistics.median(seconds(argv, stubs.env) for _ in range(5))
+        say(f"    {what}, alone", f"{took:.2f} s", "median of 5")
+    return ours
 
 
-def side_by_side(stubs: Stubs, python: str | None) -> None:
-    """Compare one step at a time with as many as the machine has room for, of one Python and of two."""
-    pythons = ["--python", sys.executable, "--python", python] if python else []
-    for what, more in {"one Python": [], f"two Pythons ({python})": pythons}.items():
-        if what != "one Python" and not python:
-            continue
-        if more:
-            seconds(stubs.words("work", *more), {**stubs.env, "BENCH_ROUNDS": "1"})
-        times = []
-        for jobs in (["--jobs", "1"], []):
-            stubs.edit()
-            times.append(seconds(stubs.words("work", *jobs, *more), stubs.env))
-        alone, together = times
-        say(f"{what}, one step at a time", f"{alone:.2f} s")
-        say(f"{what}, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
+def side_by_side(stubs: Stubs, python: str, alone: float | None) -> None:
+    """Compare one step at a time with as many as the machine has room for, of one Python and of two.
+
+    ``alone``: what one step at a time took already, with one Python.
+    """
+
+    def build(share: float, *more: str) -> float:
+        stubs.edit()
+        return seconds(stubs.words("work", *more), stubs.working(share))
+
+    alone = alone or build(1, "--jobs", "1")
+    together = build(1)
+    say("one Python, one step at a time", f"{alone:.2f} s")
+    say("one Python, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
+    if python:
+        both = pythons(python)
+        seconds(stubs.words("work", *both), stubs.env)
+        alone, together = build(0.5, "--jobs", "1", *both), build(0.5, *both)
+        say(f"two Pythons, half the work ({python}), one step at a time", f"{alone:.2f} s")
+        say("two Pythons, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
 
 
-def again(stubs: Stubs, python: str | None) -> None:
+def again(stubs: Stubs, python: str) -> None:
     """Run the same command when nothing changed."""
-    pythons = ["--python", sys.executable, "--python", python] if python else []
-    for what, more in {"one Python": [], f"two Pythons ({python})": pythons}.items():
-        if what != "one Python" and not python:
+    for what, more in {"one Python": [], "two Pythons": pythons(python)}.items():
+        if what == "two Pythons" and not python:
             continue
-        seconds(stubs.words("work", *more), {**stubs.env, "BENCH_ROUNDS": "1"})
-        times = sorted(seconds(stubs.words("work", *more), stubs.env) for _ in range(5))
-        say(f"nothing changed, five projects, {what}", f"{times[2]:.2f} s", "median of 5, goal < 1 s")
+        seconds(stubs.words("work", *more), stubs.env)
+        took = statistics.median(seconds(stubs.words("work", *more), stubs.env) for _ in range(5))
+        say(f"nothing changed, five projects, {what}", f"{took:.2f} s", "median of 5, goal < 1 s")
+
+
+def pythons(second: str) -> list[str]:
+    return ["--python", sys.executable, "--python", second]
 
 
 def plan(folder: Path) -> None:
@@ -114,12 +135,15 @@ def plan(folder: Path) -> None:
 
 
 def beside_peer(stubs: Stubs, peer: Path) -> None:
-    """Build where one project fails, then again with that one right: the peer's script, then ours."""
+    """Build where one project fails, then again with that one right: the peer's script, then ours.
+
+    Both do half the work. The peer builds apex last; ours gets --keep-going, so that only apex is missing.
+    """
     folder, bin = stubs.folder, stubs.folder / "venv" / "bin"
     shutil.copytree(stubs.sources, folder / "peer-sources")
     venv.create(folder / "venv", with_pip=True)
     tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja"]
-    env = {name: value for name, value in stubs.env.items() if name != "PYTHONPATH"}
+    env = {name: value for name, value in stubs.working(0.5).items() if name != "PYTHONPATH"}
     seconds([str(bin / "python"), "-m", "pip", "install", "-q", *tools], env)
     theirs = [
         *(str(bin / "python"), str(peer / "build_prod_wheels.py"), "build", "--install-rocm"),
@@ -129,15 +153,18 @@ def beside_peer(stubs: Stubs, peer: Path) -> None:
     ]
     sides = {
         "peer": (theirs, {**env, "PATH": f"{bin}:{env['PATH']}"}),
-        "ours": (stubs.words("beside"), stubs.env),
+        "ours": (stubs.words("beside", "--keep-going"), stubs.working(0.5)),
     }
     times: dict[str, tuple[float, float]] = {}
+    counts: list[tuple[int, int]] = []
     for side, (command, its_env) in sides.items():
+        output = "peer" if side == "peer" else "beside"
         first = seconds(command, {**its_env, "BENCH_FAIL": "apex"}, code=None)
+        made = len(stubs.wheels(output))
         times[side] = first, seconds(command, its_env)
-    found, wanted = stubs.wheels("beside"), stubs.wheels("peer")
-    if found != wanted or len(found) != len(PROJECTS):
-        sys.exit(f"not the same wheels:\n  {found}\n  {wanted}")
+        counts.append((made, len(stubs.wheels(output))))
+    if counts != [(4, 5)] * 2 or stubs.wheels("beside") != stubs.wheels("peer"):
+        sys.exit(f"not the same wheels, or not where apex alone fails: {counts}")
     for row, what in enumerate(("first run, apex fails at its end", "again, apex is right now")):
         ours, its = times["ours"][row], times["peer"][row]
         say(what, f"{its / ours:.1f}", f"peer {its:.2f} s, ours {ours:.2f} s")
@@ -148,7 +175,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--work", type=float, default=5.0, metavar="SECONDS", help="of each front end [default: 5]"
+        "--work", type=float, default=6.0, metavar="SECONDS", help="of each front end [default: 6]"
     )
     parser.add_argument("--python", default="3.12", help="a second interpreter, '' for none [default: 3.12]")
     parser.add_argument("--peer", type=Path, help="external-builds/pytorch of a ROCm/TheRock checkout")
@@ -156,27 +183,31 @@ def main() -> None:
         "--part", action="append", choices=PARTS, help="only this; may be repeated [default: all]"
     )
     given = parser.parse_args()
+    if "peer" in (given.part or ()) and not given.peer:
+        parser.error("--part peer needs --peer")
     wanted = given.part or [part for part in PARTS if part != "peer" or given.peer]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         begin = time.perf_counter()
         rounds, slower = calibrate(given.work)
         say("two processes that compute, beside one alone", f"{slower:.2f}", "1.00: a processor for each")
-        stubs = make_stubs(folder)
+        stubs = make_stubs(folder, rounds)
         if set(wanted) - {"plan", "peer"}:
             seconds(stubs.words("work"), stubs.env)
-        stubs.env["BENCH_ROUNDS"] = rounds
-        parts: dict[str, Callable[[], None]] = {
-            "overhead": lambda: overhead(stubs),
-            "side-by-side": lambda: side_by_side(stubs, given.python),
-            "again": lambda: again(stubs, given.python),
-            "plan": lambda: plan(folder),
-            "peer": lambda: beside_peer(stubs, given.peer.resolve()),
-        }
-        for part in PARTS:
-            if part in wanted:
-                print(f"-- {part}")
-                parts[part]()
+        alone: float | None = None
+        for part in [part for part in PARTS if part in wanted]:
+            print(f"-- {part}")
+            match part:
+                case "overhead":
+                    alone = overhead(stubs)
+                case "side-by-side":
+                    side_by_side(stubs, given.python, alone)
+                case "again":
+                    again(stubs, given.python)
+                case "plan":
+                    plan(folder)
+                case "peer":
+                    beside_peer(stubs, given.peer.resolve())
         say("all of this", f"{time.perf_counter() - begin:.0f} s", f"{given.work:g} s of work a front end")
 
 

@@ -37,10 +37,11 @@ DROPPED = ("PYTHON", "VIRTUAL_ENV", "ROCM", "HIP", "PYTORCH", "MAX_JOBS", "GITHU
 
 @dataclass(frozen=True)
 class Stubs:
-    """Source trees and packages in a folder; ``env`` is that of every command, with the work to do in it."""
+    """Source trees and packages in a folder; ``env``: of every command, ``rounds``: of a front end's work."""
 
     folder: Path
     env: dict[str, str]
+    rounds: int
 
     @property
     def sources(self) -> Path:
@@ -60,6 +61,10 @@ class Stubs:
             *("--output-dir", str(self.folder / f"{work}-wheels"), *more),
         ]
 
+    def working(self, share: float = 1.0) -> dict[str, str]:
+        """Return the environment in which front ends work; in ``env`` itself they do next to nothing."""
+        return {**self.env, "BENCH_ROUNDS": str(round(self.rounds * share))}
+
     def wheels(self, work: str) -> list[str]:
         return sorted(path.name for path in (self.folder / f"{work}-wheels").glob("*.whl"))
 
@@ -76,7 +81,7 @@ class Stubs:
         return [json.loads(line) for line in (runs[-1] / "events.jsonl").read_text().splitlines()]
 
 
-def make_stubs(folder: Path) -> Stubs:
+def make_stubs(folder: Path, rounds: int) -> Stubs:
     """Make packages and trees; nothing is installed or built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     env["PYTHONPATH"] = str(CLONE / "build_tools")
@@ -85,7 +90,7 @@ def make_stubs(folder: Path) -> Stubs:
     door = CLONE / "build_tools" / "build_python_packages.py"
     words = ["--artifact-dir", str(made), "--dest-dir", str(folder / "packages")]
     seconds([sys.executable, str(door), *words], env)
-    stubs = Stubs(folder, env)
+    stubs = Stubs(folder, env, rounds)
     for name in PROJECTS:
         make_tree(stubs.sources / name, name)
     return stubs
@@ -135,7 +140,7 @@ def seconds(
     return took
 
 
-def calibrate(wanted: float) -> tuple[str, float]:
+def calibrate(wanted: float) -> tuple[int, float]:
     """Return the rounds of work that take so many seconds, and what two at a time take beside one."""
     env, rounds = dict(os.environ), 1_000_000
     argv = [sys.executable, "-c", WORK]
@@ -146,4 +151,4 @@ def calibrate(wanted: float) -> tuple[str, float]:
     for one in both:
         one.wait()
     together = time.perf_counter() - begin - start
-    return str(max(1, round(rounds * wanted / alone))), together / alone
+    return max(1, round(rounds * wanted / alone)), together / alone
