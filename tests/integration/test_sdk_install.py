@@ -22,10 +22,10 @@ from rocm_wheels.sdk.install import (
     RECORD,
     BuildEnvironment,
     ensure_environment,
-    existing_environment,
     install_into,
     install_requirements,
     install_wheel,
+    look_for_environment,
 )
 from rocm_wheels.sdk.wheel_writer import Member, WheelPlan, write_wheel
 from rocm_wheels.workspace import Workspace, exclusive
@@ -82,8 +82,10 @@ def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None
     assert not (made.bin / "pip").exists()
     again = ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail)
     assert not again.created and again.prefix == made.prefix
-    assert existing_environment(spec, Workspace(tmp_path / "work"), ENV) == again
-    assert existing_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV) is None
+    looked = look_for_environment(spec, Workspace(tmp_path / "work"), ENV)
+    assert (looked.environment, looked.why) == (again, "")
+    looked = look_for_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV)
+    assert (looked.environment, looked.why) == (None, "not made yet")
     # Credentials are neither in the record nor a reason to make it anew.
     assert "secret" not in (made.prefix / RECORD).read_text()
 

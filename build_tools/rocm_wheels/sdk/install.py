@@ -73,17 +73,6 @@ def ensure_environment(
         return _environment(prefix, created=True)
 
 
-def existing_environment(
-    spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]
-) -> BuildEnvironment | None:
-    """Return the complete environment of the spec's Python and ROCm version, ``None`` when there is none.
-
-    The other inputs are not compared: this is for a build that must not install anything.
-    """
-    prefix = workspace.environments / environment_name(spec, python_version(spec.python, env))
-    return _environment(prefix, created=False) if _recorded(prefix) is not None else None
-
-
 @dataclass(frozen=True)
 class Looked:
     """What there is of an environment, with nothing touched: its inputs now, and why it must be made.

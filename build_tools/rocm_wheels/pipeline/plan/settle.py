@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocm_wheels import __version__
 from rocm_wheels.compile.cache.trust import CACHE_TEST_VERSION
 from rocm_wheels.compile.frontend import front_end_command
 from rocm_wheels.compile.probe import PROBE_VERSION
@@ -168,7 +167,6 @@ def _variant(planner: Planner, step: Step) -> Step:
         "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
         "ROCm": rocm,
         "output folder": ", ".join(map(str, folders)),
-        "rocm-wheels": __version__,
         "step": VARIANT_VERSION,
     }
     return _judged(planner, step, inputs, command="rocm-wheels stamp")
