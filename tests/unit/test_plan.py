@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -273,6 +275,23 @@ def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(DataError, match=said):
         read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"id": "../../x"}, r"\.\./\.\./x \(build\) is no step"),
+        ({"kind": "other"}, r"\(other\) is no step"),
+        ({"after": ["nobody"]}, "waits for nobody, which the plan has not"),
+    ],
+)
+def test_a_plan_that_somebody_has_changed(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    plan = plan_json(plan_file(make_facts(tmp_path)))
+    plan["steps"][-1].update(change)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(DataError, match="is a damaged plan") as raised:
+        read_plan(tmp_path / "plan.json")
+    assert re.search(said, str(raised.value.__cause__))
 
 
 def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -7,23 +7,25 @@ address again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from rocm_wheels import __version__
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
-from rocm_wheels.pipeline.plan.step import BuiltAgainst, Cell, Input, KnownAfter, Plan, Step
+from rocm_wheels.pipeline.plan.step import BuiltAgainst, Cell, Input, Kind, KnownAfter, Plan, Step
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.shell import HIDDEN, hide_credentials
 from rocm_wheels.sources.identity import TreeIdentity
 from rocm_wheels.workspace import write_json
 
 FORMAT = 1
+_ID = re.compile(r"\w[\w.-]*")
 _ADDRESSES = {"index_url": "--index-url", "find_links": "--find-links"}
 _REQUEST = TypeAdapter(WheelsRequest)
 
@@ -110,6 +112,7 @@ def read_plan(path: Path) -> PlanFile:
         raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
     try:
         steps = [_step(one) for one in raw["steps"]]
+        _refuse_unsound(steps)
         lock = raw["lock"]
         return PlanFile(
             _REQUEST.validate_python(raw["request"]),
@@ -121,7 +124,7 @@ def read_plan(path: Path) -> PlanFile:
             {name: TreeIdentity(**one) for name, one in raw["trees"].items()},
             None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
         )
-    except (KeyError, TypeError, ValidationError) as cause:
+    except (KeyError, TypeError, ValueError) as cause:
         raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
 
 
@@ -140,6 +143,16 @@ def with_addresses(file: PlanFile, step: str, given: Mapping[str, str | None]) -
             )
     told: dict[str, Any] = {name: given[name] for name in _ADDRESSES if given.get(name)}
     return replace(file, request=replace(file.request, sdk=replace(sdk, **told)))
+
+
+def _refuse_unsound(steps: Sequence[Step]) -> None:
+    """Raise ValueError for ids that are no names (files are called by them), and for what is not there."""
+    known = {step.id for step in steps}
+    for step in steps:
+        if not _ID.fullmatch(step.id) or step.kind not in get_args(Kind):
+            raise ValueError(f"{step.id} ({step.kind}) is no step")
+        if missing := {*step.after, *step.behind} - known:
+            raise ValueError(f"{step.id} waits for {', '.join(sorted(missing))}, which the plan has not")
 
 
 def _step(raw: Mapping[str, Any]) -> Step:
