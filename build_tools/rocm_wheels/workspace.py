@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rocm_wheels import ending, groups, log
@@ -174,7 +173,13 @@ def _take(path: Path) -> Callable[[], None] | None:
     finally:
         if not taken:
             os.close(file)
-    return partial(os.close, file) if taken else None
+
+    def release() -> None:
+        # closing alone is not enough: a program that another thread starts just now has the file open, too
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+    return release if taken else None
 
 
 @contextlib.contextmanager
