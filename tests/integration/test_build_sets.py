@@ -90,7 +90,7 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
 
 
 def test_why_a_step_would_run(demo: Demo) -> None:
-    assert demo.build().code == 0
+    assert demo.build(output="asked").code == 0  # a run of its own: the demo's goes by a lock
     where = ("--root-checkout-dir", str(demo.folder / "sources"))
     name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
     assert rocm_wheels(demo, "why", name, *where)[1] == f"{name}: up to date\n"
@@ -101,7 +101,7 @@ def test_why_a_step_would_run(demo: Demo) -> None:
         code, out, _ = rocm_wheels(demo, "why", name, *where)
     finally:
         file.write_text(text)
-    assert (code, out.startswith(f"{name}: sources changed (")) == (0, True), out
+    assert (code, out.startswith(f"{name}: sources changed ("), out.count("\n")) == (0, True, 1), out
     code, _, err = rocm_wheels(demo, "why", "build-torch", *where)
     assert (code, "the plan has no step build-torch; did you mean" in err) == (2, True)
     code, _, err = rocm_wheels(demo, "why", name, "--work-dir", str(demo.folder / "none"))

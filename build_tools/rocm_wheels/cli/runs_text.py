@@ -164,7 +164,10 @@ def _failure(step: StepView) -> str:
     said = plain(ended.get("message") or "").strip() or lost
     told = [_cut(line, _LONG) for line in said.splitlines()]
     lines = [f"{one_line(step.id)}: {step.state}: {told[0]}", *told[1:]]
-    lines += [f"tip: {plain(ended['tip']).strip()}"] if ended.get("tip") else []
+    if step.state == "interrupted":  # which is all that there is to say
+        lines = [f"{one_line(step.id)}: interrupted"]
+    elif ended.get("tip"):
+        lines.append(f"tip: {plain(ended['tip']).strip()}")
     if step.log is not None and str(step.log) not in said and not _never_written(step.log):
         lines.append(f"log: {one_line(str(step.log))}")
     return "\n".join(lines)

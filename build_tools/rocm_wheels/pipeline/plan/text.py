@@ -87,7 +87,7 @@ def _source(known: Estimate) -> str:
 def why_text(step: Step, then: Mapping[str, str] | None, changes: Iterable[str]) -> str:
     """Say of one step whether it runs, and all that changed since it was done last."""
     lines = [f"{step.id}: {step.why if step.verdict != 'skip' else 'up to date'}"]
-    lines += [f"  {line}" for line in changes]
+    lines += [f"  {line}" for line in changes if line != step.why]
     if then is None:
         lines.append("  it has not been done in this work directory")
     if (waits := step.waits_for) is not None:
