@@ -115,6 +115,25 @@ def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> Non
         (built.sources / "pytorch" / "source.txt").write_text("one")
 
 
+def test_an_installation_that_was_killed_is_done_again(built: World) -> None:
+    """The installer itself takes packages for installed whose files it had not brought yet."""
+    (site,) = built.work.glob("environments/*/lib/python*/site-packages")
+    before = {path for path in site.rglob("*") if "__pycache__" not in path.parts}
+    (place,) = built.work.glob("environments/.locks/*.packages")
+    assert not (place / "unfinished").exists()
+    (place / "unfinished").touch()
+    (built.work / "steps" / f"{TOOLS}.json").unlink()
+    shutil.rmtree(site / "setuptools" / "command")
+    next(site.glob("packaging-*.dist-info/RECORD")).unlink()
+    next(site.glob("wheel-*.dist-info/METADATA")).unlink()
+    ended = built.build(*TWO)
+    assert ended.code == 0, ended.err
+    assert "installed by half, and to be installed again: packaging, setuptools, wheel\n" in ended.err
+    assert {path for path in site.rglob("*") if "__pycache__" not in path.parts} == before
+    assert not (place / "unfinished").exists()
+    assert built.calls() == []
+
+
 def test_a_list_of_collected_wheels_that_is_torn_is_named(built: World) -> None:
     cut(built.work / "collected.json")
     wheel(built, "triton").unlink()

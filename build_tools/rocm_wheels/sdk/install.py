@@ -122,11 +122,15 @@ def install_requirements(
     env: Mapping[str, str],
     on_line: OnLine = None,
     source: PackageSource | None = None,
+    again: Sequence[str] = (),
 ) -> None:
-    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement."""
+    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
+
+    Packages named in ``again`` that belong to it are installed anew.
+    """
     if not requirements:
         return
-    words: list[str] = []
+    words = [word for name in again for word in ("--reinstall-package", name)]
     for one in requirements:
         words += ["--requirement", str(one.resolve())] if isinstance(one, Path) else [one]
     shown = ", ".join(one.name if isinstance(one, Path) else one for one in requirements)

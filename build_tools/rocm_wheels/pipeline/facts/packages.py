@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import re
@@ -50,6 +51,27 @@ def installed_packages(site_packages: Path) -> Mapping[str, Package]:
         requires = tuple(dict.fromkeys(_names(line for line in lines if "extra ==" not in line)))
         found[name] = Package(name, said.get("Version", ""), folder / "RECORD", requires)
     return found
+
+
+def half_installed(site_packages: Path) -> tuple[str, ...]:
+    """Return the canonical names of packages of whose files some are missing; byte code does not count.
+
+    Without ROCm's: they come with their environment, which is there as a whole or made anew.
+    """
+    return tuple(
+        canonicalize_name(folder.name.split("-")[0])
+        for folder in sorted(site_packages.glob("*.dist-info"))
+        if not folder.name.startswith("rocm") and not _is_whole(folder)
+    )
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        with (folder / "RECORD").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
+    except FileNotFoundError:
+        return False
+    return (folder / "METADATA").is_file() and all((folder.parent / name).exists() for name in names)
 
 
 def closure(names: Iterable[str], packages: Mapping[str, Package]) -> Mapping[str, Package]:

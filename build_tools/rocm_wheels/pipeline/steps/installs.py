@@ -58,11 +58,14 @@ def install_tools(turn: Turn) -> None:
     given = [one for one in turn.planner.python(turn.step).provided.values() if one.wheel is not None]
     needed = [line for one in given for line in one.requires]
     files = [tree.source / file for tree in facts.trees.values() for file in tree.files]
-    with changing(ready, facts.workspace, what=turn.step.id):
+    with changing(ready, facts.workspace, what=turn.step.id) as halves:
+        if halves:
+            log.note(f"installed by half, and to be installed again: {', '.join(halves)}")
         try:
             install_requirements(
                 ready.environment,
                 [*facts.tools, *needed, *files],
+                again=halves,
                 env=facts.env,
                 on_line=turn.say,
                 source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
