@@ -203,14 +203,18 @@ def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> Non
     assert settled(facts)[1]["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
 
 
-def test_a_set_of_which_no_target_compiles_is_named(tmp_path: Path) -> None:
+def test_a_set_of_which_no_target_compiles_is_left_out(tmp_path: Path) -> None:
+    """Its steps do not run, and the others do, then and in the next run."""
     facts = finish(make_facts(tmp_path, per_target=True, drop_bad_targets=True), only=CHECKED)
     did = facts.done["probe-targets"].stamp
     faults = {"gfx942": None, "gfx1100": "unknown target"}
     bad = Done(replace(did, facts={"faults": faults}), None)
-    facts = replace(facts, done={**facts.done, "probe-targets": bad})
-    with pytest.raises(UsageError, match="nothing is left of the set gfx1100:\n  gfx1100: unknown target"):
-        settled(facts)
+    facts = finish(replace(facts, done={**facts.done, "probe-targets": bad}))
+    _, steps = settled(facts)
+    out = {step.id for step in steps.values() if step.verdict == "left out"}
+    assert out == {name for name in steps if name.endswith("-gfx1100")}
+    assert {step.why for step in steps.values() if step.id in out} == {"nothing compiles for gfx1100"}
+    assert {step.verdict for step in steps.values() if step.id not in out} == {"skip"}
 
 
 def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:

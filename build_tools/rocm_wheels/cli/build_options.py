@@ -158,7 +158,7 @@ def build_options(function: F) -> F:
                 "--min-cache-hits",
                 type=click.FloatRange(0, 100),
                 metavar="PERCENT",
-                help="Fail when the compiler cache had a lower share of hits in a build.",
+                help="Fail a build that its compiler cache answered less of; the wheel counts.",
             ),
             click.option(
                 "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",

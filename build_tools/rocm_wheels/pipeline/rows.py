@@ -37,7 +37,9 @@ def _row(step: Step, facts: Facts, outcome: Outcome) -> Row:
     common = Row(name, outcome.state, python=step.cell.tag, target_set=step.cell.target_set, seconds=seconds)
     if outcome.state not in ("done", "skipped"):
         said = _SAID.get(outcome.state, outcome.state)
-        return replace(common, outcome=said, note="" if said == "not built" else _left(step, facts))
+        return replace(
+            common, outcome=said, note="" if said in ("not built", "left out") else _left(step, facts)
+        )
     stamp = facts.done[step.id].stamp
     output = stamp.outputs[0]
     verified = bool(stamp.facts["verified"])

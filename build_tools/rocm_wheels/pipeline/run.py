@@ -51,8 +51,11 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
     with exclusive(asked.request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         _end_left_behind(Workspace(asked.request.work))
         planned = make_planned(asked)
-        if all(step.verdict == "skip" for step in planned.plan):
-            outcomes = {step.id: Outcome(step, "skipped") for step in planned.plan}
+        if all(step.verdict in ("skip", "left out") for step in planned.plan):
+            outcomes = {
+                step.id: Outcome(step, "skipped" if step.verdict == "skip" else "left out")
+                for step in planned.plan
+            }
             rows = rows_of(planned.plan, planned.facts, outcomes)
             _say_what_holds(planned)
             return Summary(rows, None, time.monotonic() - begin)

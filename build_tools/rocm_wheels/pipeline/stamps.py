@@ -23,18 +23,22 @@ _FORMAT = 1  # raise it when steps come to need other facts of each other
 
 @dataclass(frozen=True)
 class Output:
-    """A file that a step made: absolute path, size in bytes, mtime in ns, sha256 in hex."""
+    """A file that a step made: absolute path, size in bytes, mtime and ctime in ns, sha256 in hex.
+
+    ctime cannot be set back: a file that was changed and dated as before is found out by it.
+    """
 
     path: str
     size: int
     mtime_ns: int
     sha256: str
+    ctime_ns: int = 0
 
     @classmethod
     def of(cls, path: Path, sha256: str | None = None) -> Output:
         """Describe a file; its digest is taken here unless the caller already has it."""
         stat = path.stat()
-        return cls(str(path), stat.st_size, stat.st_mtime_ns, sha256 or sha256_of(path))
+        return cls(str(path), stat.st_size, stat.st_mtime_ns, sha256 or sha256_of(path), stat.st_ctime_ns)
 
     def fault(self) -> str | None:
         """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
@@ -42,7 +46,8 @@ class Output:
         if not path.is_file():
             return f"{path} is gone"
         stat = path.stat()
-        if stat.st_size == self.size and stat.st_mtime_ns == self.mtime_ns:
+        known = (self.size, self.mtime_ns, self.ctime_ns)
+        if (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == known:
             return None
         if stat.st_size != self.size or sha256_of(path) != self.sha256:
             return f"{path} is not the file that was built"

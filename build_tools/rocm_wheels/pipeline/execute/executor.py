@@ -142,7 +142,7 @@ class Executor:
         return False
 
     def _is_missing(self, needed: str) -> bool:
-        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped")
+        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped", "left out")
 
     def _is_over(self) -> bool:
         failed = any(outcome.failure is not None for outcome in self.outcomes.values())
@@ -157,7 +157,7 @@ class Executor:
             step = self.settled[name] = settle(Planner(self.graph, self.facts, self.settled), name)
         except RocmWheelsError as wrong:
             return self._failed_at_once(name, wrong)
-        if step.verdict != "skip":
+        if step.verdict not in ("skip", "left out"):
             return None
         done = self.facts.done.get(name)
         outputs = done.stamp.outputs if done is not None and step.kind in ("build", "variant") else ()
@@ -171,7 +171,7 @@ class Executor:
             targets=facts.get("targets") if facts.get("verified") else None,
             version=facts.get("version"),
         )
-        return Outcome(step, "skipped")
+        return Outcome(step, "skipped" if step.verdict == "skip" else "left out")
 
     # -- a step at work -------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from rocm_wheels.sdk.environment_spec import EnvironmentSpec
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
 
-State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
+State = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "left out", "not begun"]
 SAID_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
 

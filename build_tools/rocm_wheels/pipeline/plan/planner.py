@@ -19,6 +19,10 @@ from rocm_wheels.variants.targets import choose_targets as named_targets
 from rocm_wheels.variants.targets import held_ids
 
 
+class NothingLeft(UsageError):
+    """No target of a set compiles: with ``--drop-bad-targets`` the whole set is left out."""
+
+
 @dataclass(frozen=True)
 class Planner:
     """What is known when a step is settled: the facts, and the steps ``settled`` before it."""
@@ -44,6 +48,8 @@ class Planner:
             if isinstance(one, KnownAfter):
                 return one
             found.update(dict.fromkeys(one))
+        if not found:
+            raise NothingLeft(f"nothing compiles for {cell.target_set or 'any target'}")
         return tuple(found)
 
     def _targets_of(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
@@ -59,14 +65,7 @@ class Planner:
         if not self.is_current(PROBE):
             return KnownAfter(PROBE)
         bad = self.facts.done[PROBE].stamp.facts["faults"]
-        left = tuple(target for target in wanted if bad.get(target) is None)
-        if not left:
-            said = "".join(f"\n  {target}: {bad[target]}" for target in wanted)
-            raise UsageError(
-                f"nothing is left of {f'the set {name}' if name else 'the targets'}:{said}",
-                tip=f"leave {', '.join(wanted)} out of --pytorch-rocm-arch",
-            )
-        return left
+        return tuple(target for target in wanted if bad.get(target) is None)
 
     def asked_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of a set as they are asked for, bad ones included."""

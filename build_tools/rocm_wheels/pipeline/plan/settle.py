@@ -13,7 +13,7 @@ from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.facts.gather import Done, Facts
 from rocm_wheels.pipeline.plan.graph import Graph
-from rocm_wheels.pipeline.plan.planner import Planner
+from rocm_wheels.pipeline.plan.planner import NothingLeft, Planner
 from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Input, KnownAfter, Step
 from rocm_wheels.pipeline.provenance import part_digest
 from rocm_wheels.pipeline.stamps import changed, why_run
@@ -212,7 +212,10 @@ _KINDS: Mapping[str, Callable[[Planner, Step], Step]] = {
 def settle(planner: Planner, name: str) -> Step:
     """Return a step with all that is known of it now. Raises UsageError for targets that cannot be built."""
     step = planner.graph.steps[name]
-    return _KINDS[step.kind](planner, step)
+    try:
+        return _KINDS[step.kind](planner, step)
+    except NothingLeft as nothing:
+        return replace(step, verdict="left out", why=nothing.message)
 
 
 def make_plan(graph: Graph, facts: Facts) -> dict[str, Step]:
@@ -228,7 +231,7 @@ def targets_of_run(graph: Graph, facts: Facts, steps: Sequence[Step]) -> tuple[s
     planner = Planner(graph, facts, {step.id: step for step in steps})
     found: dict[str, None] = {}
     for step in steps:
-        targets = planner.targets(step.cell) if step.kind == "build" else ()
+        targets = planner.targets(step.cell) if step.kind == "build" and step.verdict != "left out" else ()
         if not isinstance(targets, KnownAfter):
             found.update(dict.fromkeys(targets))
     return tuple(found)

@@ -18,7 +18,7 @@ from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.records import did_you_mean
 
 Kind = Literal["install-rocm", "install-tools", "probe-targets", "check-cache", "build", "variant"]
-Verdict = Literal["run", "skip", "known later"]
+Verdict = Literal["run", "skip", "known later", "left out"]
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
 SERVES_FEWER: frozenset[Kind] = frozenset({"install-tools"})
 
@@ -78,6 +78,11 @@ class Step:
         """A digest of the inputs; ``None`` while one of them is not known."""
         known = {name: value for name, value in self.inputs.items() if isinstance(value, str)}
         return fingerprint(known) if len(known) == len(self.inputs) else None
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it runs, as far as is known."""
+        return self.verdict in ("run", "known later")
 
     @property
     def waits_for(self) -> KnownAfter | None:

@@ -10,7 +10,7 @@ from rocm_wheels.pipeline.record.plain import brief
 from rocm_wheels.pipeline.summary import human_size, human_time
 from rocm_wheels.shell import hide_value
 
-_VERDICTS = {"run": "runs", "skip": "done", "known later": "later"}
+_VERDICTS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}
 
 
 def plan_text(plan: Plan, *, details: bool, of_done: bool = True) -> str:
@@ -23,9 +23,9 @@ def plan_text(plan: Plan, *, details: bool, of_done: bool = True) -> str:
     lines: list[str] = []
     for step in steps:
         why = "" if step.verdict == "skip" else brief(step.why)
-        cost = f"  ({_cost(step)})" if step.estimate is not None and step.verdict != "skip" else ""
+        cost = f"  ({_cost(step)})" if step.estimate is not None and step.may_run else ""
         lines.append(f"{_VERDICTS[step.verdict]:<5}  {step.id:<{width}}  {why}{cost}".rstrip())
-        if details and (of_done or step.verdict != "skip"):
+        if details and (of_done or step.may_run):
             lines += [*(f"         {line}" for line in _details(step)), ""]
     lines += [""] if lines[-1:] != [""] else []
     return "\n".join([*lines, *map(against_text, plan.against), *_totals(steps)])
@@ -63,7 +63,7 @@ def _cost(step: Step) -> str:
 def _totals(steps: Iterable[Step]) -> Iterator[str]:
     """Say how many steps run, and what is expected of them, one after another, with the sources of that."""
     steps = list(steps)
-    runs = [step for step in steps if step.verdict != "skip"]
+    runs = [step for step in steps if step.may_run]
     later = sum(step.verdict == "known later" for step in runs)
     text = f"{len(steps)} steps: {len(runs) - later} to run, {len(steps) - len(runs)} done"
     yield text + (f", {later} depend on what others make" if later else "")

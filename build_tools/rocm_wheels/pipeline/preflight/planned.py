@@ -31,7 +31,7 @@ def preflight(planned: Planned) -> tuple[PreflightFinding, ...]:
 def subject_of(planned: Planned) -> Subject:
     """Look at what the steps of a plan that are not current will meet."""
     facts, request = planned.facts, planned.facts.request
-    steps = [step for step in planned.plan if step.verdict != "skip"]
+    steps = [step for step in planned.plan if step.may_run]
     builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
     projects = list({project.name: project for _, project in builds}.values())
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)

@@ -11,7 +11,7 @@ from rocm_wheels.pipeline.facts.imported import look_at_installed
 from rocm_wheels.pipeline.facts.provided import Provided
 from rocm_wheels.pipeline.plan.fitting import misfits_of
 from rocm_wheels.pipeline.plan.step import KnownAfter
-from rocm_wheels.pipeline.steps.installing import changing, forget_built, install_built
+from rocm_wheels.pipeline.steps.installing import changing, install_built
 from rocm_wheels.pipeline.steps.turn import Turn
 
 
@@ -40,7 +40,10 @@ def install(turn: Turn, project: Project, wheel: Path, content: str) -> None:
 
 
 def _ask(turn: Turn, project: Project, other: Project, given: Provided) -> None:
-    """Import what was given; take it out again when it does not fit: nobody shall be built against it."""
+    """Import what was given and raise UsageError when it does not fit; each build against it asks again.
+
+    It stays installed: others may be compiled against it at this moment.
+    """
     facts, targets = turn.facts, turn.planner.targets(turn.step.cell)
     assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
     found = look_at_installed(other, turn.ready, facts.request.platform, facts.workspace, facts.env)
@@ -49,7 +52,5 @@ def _ask(turn: Turn, project: Project, other: Project, given: Provided) -> None:
     faults = misfits_of(project, replace(found, lock=given.lock), facts, turn.step.cell.tag, targets)
     if not faults:
         return
-    with changing(turn.ready, facts.workspace, what=turn.step.id):
-        forget_built(turn.ready, distribution=other.distribution, env=facts.env)
     said = "\n  ".join(faults)
     raise UsageError(f"{given.said()} was installed, and cannot be built against:\n  {said}")
