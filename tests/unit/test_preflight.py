@@ -159,6 +159,12 @@ FIRING: list[tuple[str, str, str, Subject]] = [
         on(targets=("gfx942", "gfx1010"), sdk_targets=None),
     ),
     (
+        "released-pythons",
+        "warning",
+        "line 2.13 of torch was released for",
+        on(unreleased=("line 2.13 of torch was released for Python 3.10, and not for 3.9",)),
+    ),
+    (
         "foreign-wheels",
         "error",
         "x.whl is in the output folder",

@@ -124,6 +124,16 @@ def line_of(torch_version: str) -> ReleaseLine:
     return ReleaseLine(torch=line.torch, tools=tools[line.toolset], exact=series <= newest)
 
 
+def pythons_of(torch_version: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a torch version's line, and the Pythons that it was released for.
+
+    They are as people write them, ``3.13`` and ``3.13t``; none where nobody knows.
+    """
+    torch = line_of(torch_version).torch
+    row = next(one for one in all_lines() if one.torch == torch)
+    return row.name, (*row.pythons.values, *row.free_threaded.values)
+
+
 def newest_line() -> ReleaseLine:
     """Return the newest line: for companions that are built without a torch tree beside them."""
     return line_of(max((line.torch for line in all_lines() if line.torch), key=_series))

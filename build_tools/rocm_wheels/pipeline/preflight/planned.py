@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.flash_attention import use_flash_attention
+from rocm_wheels.model.lines import pythons_of
 from rocm_wheels.model.project import load_project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.estimates import estimate
@@ -63,11 +65,27 @@ def subject_of(planned: Planned) -> Subject:
         targets=planned.plan.targets,
         sdk=ready.tree if ready is not None else None,
         sdk_targets=ready.sdk.targets if ready is not None else None,
+        unreleased=_unreleased(facts, tags),
         flash_attention=_flash_attention(facts, planned.plan.targets),
         aotriton=tree.aotriton if tree is not None else None,
         jobs=int(jobs) if jobs.isdecimal() else None,
         epochs=[tree.identity.epoch for tree in facts.trees.values()],
     )
+
+
+def _unreleased(facts: Facts, tags: Iterable[str]) -> list[str]:
+    """Say of each Python that torch's release line was not released for that it is so."""
+    tree = facts.trees.get("pytorch")
+    if tree is None or tree.version is None:
+        return []
+    line, released = pythons_of(tree.version)
+    given = {tag: facts.pythons[tag].version for tag in tags}
+    short = {tag: ".".join(v.split(".")[:2]) + ("t" if v.endswith("t") else "") for tag, v in given.items()}
+    return [
+        f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}"
+        for version in short.values()
+        if released and version not in released
+    ]
 
 
 def _cost(step: Step, planned: Planned) -> Cost:

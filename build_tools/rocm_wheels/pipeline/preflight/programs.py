@@ -52,6 +52,12 @@ def old_ninja(subject: Subject) -> Iterator[PreflightFinding]:
             )
 
 
+def released_pythons(subject: Subject) -> Iterator[PreflightFinding]:
+    """A torch is built with the Pythons that its release line was released for."""
+    for said in subject.unreleased:
+        yield PreflightFinding("warning", said, "`rocm-wheels lines` has the Pythons of each line")
+
+
 def python_headers(subject: Subject) -> Iterator[PreflightFinding]:
     """Extension modules are compiled against Python.h."""
     for python in subject.pythons:

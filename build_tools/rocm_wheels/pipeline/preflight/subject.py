@@ -82,7 +82,7 @@ class Headers:
 class Subject:
     """Everything that checks look at.
 
-    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks`` and ``foreign`` are sentences.
+    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
     ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
     Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: there is none).
     """
@@ -97,6 +97,7 @@ class Subject:
     targets: tuple[str, ...] = ()
     sdk_targets: tuple[str, ...] | None = None
     sdk_lacks: tuple[str, ...] = ()
+    unreleased: tuple[str, ...] = ()
     flash_attention: bool = False
     aotriton: str | None = None
     foreign: tuple[str, ...] = ()

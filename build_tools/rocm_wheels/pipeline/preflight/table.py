@@ -16,6 +16,7 @@ CHECKS: Mapping[str, Check] = {
     "git": programs.old_git,
     "ninja": programs.old_ninja,
     "python-headers": programs.python_headers,
+    "released-pythons": programs.released_pythons,
     "access": folders.access,
     "noexec": folders.runs_programs,
     "disk": folders.disk,
