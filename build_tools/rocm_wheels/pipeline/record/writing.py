@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rocm_wheels.errors import named
 from rocm_wheels.shell import hide_credentials
 
 EVENTS = "events.jsonl"
+_RUN_ID = re.compile(r"\d{8}-\d{6}(?:-\d{1,9})?")
 _OURS = ("time", "clock", "event")
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -73,9 +75,11 @@ def new_run(runs: Path, now: datetime) -> RunRecord:
     """Make the folder of a new run below ``runs``, named by its time (UTC), and return its record.
 
     Of runs that begin in one second each gets a name of its own: ``20261121-154130``, ``…-2``, ``…-3``.
+    So do runs after a clock was set back: by its name the newest run is the last one all the same.
     """
     runs.mkdir(parents=True, exist_ok=True)
     name = now.astimezone(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    name = max([name, *(entry.name[:15] for entry in runs.iterdir() if _RUN_ID.fullmatch(entry.name))])
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
