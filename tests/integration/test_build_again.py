@@ -87,6 +87,9 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     assert "  not read  " in row and "NOT VERIFIED" in row
     assert "flash attention: on, aotriton has kernels for gfx942, gfx1100" in ended.err
     assert any(cache.iterdir())
+    checked = demo.build(*ONLY_TORCH)
+    assert "it was not verified" in checked.err and "up to date, verified" in checked.out
+    assert " -m build " not in demo.last_log("pytorch"), "it is checked, and not built again"
 
 
 def test_a_run_inside_a_git_hook_writes_into_its_own_checkout(demo: Demo, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.process import Finished
 from rocm_wheels.shell import environment_changes
 from rocm_wheels.sources.hold import held
+from rocm_wheels.workspace import copy_whole
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,18 @@ class BuildStep:
         """Do it; see ``build``."""
         self._refuse_foreign()
         done = self.turn.facts.done.get(self.turn.step.id)
-        if done is not None and self._only_elsewhere(done.stamp):
+        there = done is not None and self._is_there(done.stamp)
+        if (
+            done is not None
+            and there
+            and (done.stamp.facts["verified"] or not self.turn.facts.request.verify)
+        ):
             self._bring(done.stamp)
             return True
         if self.planned.attention is not None:
             log.note(f"flash attention: {self.planned.attention}")
         install_needed(self.turn, self.project)
-        wheel = self._build()
+        wheel = self._copied(done.stamp) if done is not None and there else self._build()
         checked = self._check(wheel)
         targets = checked.report.targets if checked.report else ()
         outputs = tuple(
@@ -107,7 +113,7 @@ class BuildStep:
         )
         self._told(stamp, libraries)
         refuse_few_hits(self.counted, self.turn.facts.request.cache_floor)
-        return False
+        return there
 
     def _told(self, stamp: Stamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
         for output in stamp.outputs:
@@ -125,11 +131,17 @@ class BuildStep:
 
     # -- the wheel is there ---------------------------------------------------------------------------------
 
-    def _only_elsewhere(self, stamp: Stamp) -> bool:
-        """Tell whether the wheel that is there is the one wanted, and has only to be brought somewhere."""
+    def _is_there(self, stamp: Stamp) -> bool:
+        """Tell whether the wheel that is there is the one wanted: it has to be brought, or to be checked."""
         request, done = self.turn.facts.request, self.turn.facts.done[self.turn.step.id]
-        current = dict(stamp.inputs) == self.turn.known_inputs and done.fault is None
-        return current and not request.clean and (bool(stamp.facts.get("verified")) or not request.verify)
+        return dict(stamp.inputs) == self.turn.known_inputs and done.fault is None and not request.clean
+
+    def _copied(self, stamp: Stamp) -> BuiltWheel:
+        """Return a copy of a wheel that nobody has checked yet, as if it had just been built."""
+        source = Path(stamp.outputs[0].path)
+        path = self.turn.facts.workspace.fresh / self.turn.step.id / source.name
+        copy_whole(source, path)
+        return BuiltWheel(path, self.project.distribution, str(stamp.facts["version"]), "not used", 0.0)
 
     def _bring(self, stamp: Stamp) -> None:
         """Copy the wheel of an earlier run into the folders of this one, with the lock of this one."""
