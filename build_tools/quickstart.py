@@ -29,6 +29,7 @@ TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
+_PARALLEL = ["-n", "auto", "--dist", "loadgroup"]  # a group shares what is long to make: a finished demo
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
 # that it is too old (python3 of the images that wheels are built in is 3.6).
@@ -100,7 +101,7 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
         argv += ["--output-dir", str(Path(output_dir).absolute())] if output_dir else []
     else:
         os.chdir(CLONE)
-        argv = [str(venv_python()), "-m", "pytest", *(rest or ["-n", "auto"])]
+        argv = [str(venv_python()), "-m", "pytest", *(rest or _PARALLEL)]
     if not WINDOWS:
         sys.stdout.flush()
         os.execve(argv[0], argv, clean_environment())

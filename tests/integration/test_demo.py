@@ -21,7 +21,7 @@ from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGET
 from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo")]
 
 
 @dataclass(frozen=True)
