@@ -61,6 +61,16 @@ def look_at_machine(
     return Machine(max(1, math.ceil(cores)), memory, free, tuple(said))
 
 
+def wanted_jobs(env: Mapping[str, str]) -> int | None:
+    """Return how many compilers the user wants at a time (MAX_JOBS), ``None`` where nothing is said."""
+    given = env.get("MAX_JOBS", "").strip()
+    if given and not (given.isdecimal() and int(given)):
+        raise UsageError(
+            f"MAX_JOBS is {given!r}, and not a number of compilers", tip="count from 1, or unset it"
+        )
+    return int(given) if given else None
+
+
 def compile_jobs(machine: Machine, memory_per_job: int | None, wanted: int | None) -> int:
     """Return how many compilers may run at a time: a core and ``memory_per_job`` free bytes each, at least 1.
 

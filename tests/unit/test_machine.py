@@ -13,7 +13,7 @@ import pytest
 
 from rocm_wheels import machine
 from rocm_wheels.errors import UsageError
-from rocm_wheels.machine import Machine, compile_jobs, look_at_machine
+from rocm_wheels.machine import Machine, compile_jobs, look_at_machine, wanted_jobs
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
@@ -218,3 +218,10 @@ def test_jobs_by_cores_and_memory(
 ) -> None:
     given = Machine(cores, 32 * GIB, free * GIB)
     assert compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
+
+
+@pytest.mark.parametrize("given", ["many", "0", "-2", "1.5"])
+def test_a_number_of_compilers_that_is_none_is_refused(given: str) -> None:
+    assert (wanted_jobs({"MAX_JOBS": "3"}), wanted_jobs({"MAX_JOBS": ""}), wanted_jobs({})) == (3, None, None)
+    with pytest.raises(UsageError, match=f"MAX_JOBS is '{given}', and not a number of compilers"):
+        wanted_jobs({"MAX_JOBS": given})

@@ -16,8 +16,10 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.facts.gather import Done, Facts
 from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_addresses, write_plan
 from rocm_wheels.pipeline.plan.graph import Graph, make_graph
+from rocm_wheels.pipeline.plan.settle import last_time
 from rocm_wheels.pipeline.plan.step import Plan, Step
 from rocm_wheels.pipeline.plan.text import plan_text
+from rocm_wheels.pipeline.stamps import changed
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
@@ -185,6 +187,8 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
     assert set(verdicts(settled(fewer)[1]).values()) == {"skip"}
     alone = finish(replace(fewer, done={}))
     assert settled(replace(facts, done=alone.done))[1]["install-tools-cp312"].verdict == "run"
+    tools = settled(fewer)[1]["install-tools-cp312"]
+    assert changed(last_time(tools, facts.done[tools.id].stamp), tools.known_inputs) == ()
 
 
 def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:

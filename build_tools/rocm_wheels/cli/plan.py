@@ -33,7 +33,7 @@ _FILE = GivenPath()
 def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
-    Nothing is installed, built or changed. What a step has yet to find out is `known after` it. How a
+    Nothing is installed or built. What a step has yet to find out is `known after` it. How a
     build goes about it (`--jobs`, `--keep-going`, `--step-timeout`) is not part of a plan.
 
     \b
@@ -74,6 +74,7 @@ def why(step: str, plan_file: Path | None, **options: Any) -> None:
     """
     from rocm_wheels.pipeline.plan.file import read_plan
     from rocm_wheels.pipeline.plan.planning import look_over, make_planned
+    from rocm_wheels.pipeline.plan.settle import last_time
     from rocm_wheels.pipeline.plan.text import why_text
     from rocm_wheels.pipeline.stamps import changed
 
@@ -84,22 +85,11 @@ def why(step: str, plan_file: Path | None, **options: Any) -> None:
     planned: Planned = make_planned(look_over(file.request, env))
     found = planned.plan.step(step)
     done = planned.facts.done.get(step)
-    known = {name: value for name, value in found.inputs.items() if isinstance(value, str)}
-    then = (
-        None
-        if done is None
-        else {n: v for n, v in done.stamp.inputs.items() if n in known or found.fingerprint}
-    )
-    changes = list(changed(_with(done.stamp, then), known)) if done is not None and then is not None else []
-    if done is not None and done.fault:
-        changes.append(done.fault)
-    click.echo(why_text(found, then if found.kind != "install-rocm" else {}, changes))
-
-
-def _with(stamp: Any, inputs: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(stamp, inputs=inputs)
+    changes: list[str] = []
+    if done is not None:
+        changes += changed(last_time(found, done.stamp), found.known_inputs)
+        changes += [done.fault] if done.fault else []
+    click.echo(why_text(found, never=done is None and found.kind != "install-rocm", changes=changes))
 
 
 def _newest_plan(work: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocm_wheels import __version__, groups, log
 from rocm_wheels.errors import RocmWheelsError
-from rocm_wheels.machine import Machine, compile_jobs, look_at_machine
+from rocm_wheels.machine import Machine, compile_jobs, look_at_machine, wanted_jobs
 from rocm_wheels.pipeline.estimates import estimate, read_history
 from rocm_wheels.pipeline.execute.one import perform, run_step_line
 from rocm_wheels.pipeline.execute.usage import Usage
@@ -26,17 +26,15 @@ from rocm_wheels.workspace import Workspace
 
 def run_in(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
     """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform``."""
-    given = env.get("MAX_JOBS", "")
-    jobs = int(given) if given.isdecimal() else None
     clean = clean_environment(file.request, env, quietly=True)
-    return perform(file, path, name, record=RunRecord(record), env=clean, jobs=jobs)
+    return perform(file, path, name, record=RunRecord(record), env=clean, jobs=wanted_jobs(env))
 
 
 def jobs_alone(file: PlanFile, step: Step, machine: Machine, env: Mapping[str, str]) -> int:
     """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
-    given = env.get("MAX_JOBS", "")
-    if given.isdecimal() or step.kind != "build":
-        return compile_jobs(machine, None, int(given) if given.isdecimal() else None)
+    given = wanted_jobs(env)
+    if given is not None or step.kind != "build":
+        return compile_jobs(machine, None, given)
     history = read_history(Workspace(file.request.work).runs)
     known = estimate(str(step.project), max(len(file.plan.targets), 1), machine, history)
     return compile_jobs(machine, known.memory_per_job or None, None)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rocm_wheels import ending, groups, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
-from rocm_wheels.machine import compile_jobs
+from rocm_wheels.machine import compile_jobs, wanted_jobs
 from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
 from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result, told
 from rocm_wheels.pipeline.execute.screen import Screen
@@ -117,8 +117,7 @@ class Executor:
 
     def _slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
-        given = self.base.get("MAX_JOBS", "")
-        return compile_jobs(self.facts.machine, memory_per_job, int(given) if given.isdecimal() else None)
+        return compile_jobs(self.facts.machine, memory_per_job, wanted_jobs(self.base))
 
     def _begin_next(
         self, waiting: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Looking up all that a plan needs: each thing once, with nothing changed on the disk."""
+"""Looking up all that a plan needs, each thing once; only what was asked is remembered on the disk."""
 
 from __future__ import annotations
 

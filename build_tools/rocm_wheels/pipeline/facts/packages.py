@@ -29,11 +29,17 @@ class Package:
 
     def identity(self) -> str:
         """Return version and a digest of the installed files, as RECORD lists them."""
-        text = self.record.read_text(encoding="utf-8", errors="surrogateescape")
-        files = [line for line in text.splitlines() if not line.startswith("../")]  # scripts hold a path
-        lines = sorted(line for line in files if ".dist-info/" not in line)
-        digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape"))
-        return f"{self.version} {digest.hexdigest()[:12]}"
+        return f"{self.version} {hashlib.sha256(content_of(self.record)).hexdigest()[:12]}"
+
+
+def content_of(record: Path) -> bytes:
+    """Return the lines of a RECORD, sorted, that tell what a package holds: each with the hash of a file.
+
+    What the installer itself wrote is left out: metadata, and scripts, which hold the environment's path.
+    """
+    text = record.read_text(encoding="utf-8", errors="surrogateescape")
+    files = (line for line in text.splitlines() if not line.startswith("../") and ".dist-info/" not in line)
+    return "\n".join(sorted(files)).encode("utf-8", "surrogateescape")
 
 
 def installed_packages(site_packages: Path) -> Mapping[str, Package]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from rocm_wheels.compile.sdk_tree import SdkTree, look_at_sdk
 from rocm_wheels.errors import SdkError
+from rocm_wheels.pipeline.facts.packages import content_of
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.ask import RocmSdk, ask
@@ -81,18 +83,10 @@ def make_ready(
 
 
 def digest_of_records(site_packages: Path, pattern: str) -> str:
-    """Digest the RECORD files of installed packages: they hold the hash of every file.
-
-    What the installer itself wrote is left out: metadata, and scripts, which hold the environment's path.
-    """
+    """Digest the RECORD files of installed packages: they hold the hash of every file."""
     digest = hashlib.sha256()
     for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
-        lines = [
-            line
-            for line in record.read_text(encoding="utf-8").splitlines()
-            if ".dist-info/" not in line and not line.startswith("../")
-        ]
-        digest.update(f"{record.parent.name}\n{chr(10).join(sorted(lines))}\n".encode())
+        digest.update(b"%s\n%s\n" % (os.fsencode(record.parent.name), content_of(record)))
     return digest.hexdigest()[:16]
 
 

@@ -11,12 +11,12 @@ from rocm_wheels.compile.frontend import front_end_command
 from rocm_wheels.compile.probe import PROBE_VERSION
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import estimate
-from rocm_wheels.pipeline.facts.gather import Done, Facts
+from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.plan.graph import Graph
 from rocm_wheels.pipeline.plan.planner import NothingLeft, Planner
 from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Input, KnownAfter, Step
 from rocm_wheels.pipeline.provenance import part_digest
-from rocm_wheels.pipeline.stamps import changed, why_run
+from rocm_wheels.pipeline.stamps import Stamp, changed, why_run
 from rocm_wheels.sdk.uv import install_line
 from rocm_wheels.shell import environment_changes, shell_line, shown_environment
 
@@ -178,24 +178,23 @@ def _judged(planner: Planner, step: Step, inputs: Mapping[str, Input], command: 
     done = planner.facts.done.get(step.id)
     if done is None:
         return replace(step, verdict="run", why=_NEVER.get(step.kind, "not done yet"))
-    known = {name: value for name, value in inputs.items() if isinstance(value, str)}
-    if len(known) == len(inputs):
-        why = _why(step, done, known)
-        return (
-            replace(step, verdict="run", why=why) if why else replace(step, verdict="skip", why="up to date")
-        )
-    then = {name: value for name, value in done.stamp.inputs.items() if name in known}
-    if differing := changed(replace(done.stamp, inputs=then), known) or ((done.fault,) if done.fault else ()):
-        return replace(step, verdict="run", why=differing[0])
-    return replace(step, verdict="known later", why=str(step.waits_for))
+    then, known = replace(last_time(step, done.stamp), outputs=()), step.known_inputs
+    if step.fingerprint is None:
+        differing = changed(then, known) or ((done.fault,) if done.fault else ())
+        if differing:
+            return replace(step, verdict="run", why=differing[0])
+        return replace(step, verdict="known later", why=str(step.waits_for))
+    if why := why_run(then, known) or done.fault:  # faults of outputs were looked up with the facts
+        return replace(step, verdict="run", why=why)
+    return replace(step, verdict="skip", why="up to date")
 
 
-def _why(step: Step, done: Done, inputs: Mapping[str, str]) -> str | None:
-    """Say why a step runs; the faults of its outputs were looked up with the facts."""
-    then = done.stamp.inputs
-    if step.kind in SERVES_FEWER:
-        then = {name: value for name, value in then.items() if name in inputs}
-    return why_run(replace(done.stamp, inputs=then, outputs=()), inputs) or done.fault
+def last_time(step: Step, stamp: Stamp) -> Stamp:
+    """Return a stamp with those of its inputs that a step, as far as it is known, is compared with."""
+    if step.fingerprint is not None and step.kind not in SERVES_FEWER:
+        return stamp
+    known = step.known_inputs
+    return replace(stamp, inputs={name: value for name, value in stamp.inputs.items() if name in known})
 
 
 _NEVER = {"build": "not built yet"}

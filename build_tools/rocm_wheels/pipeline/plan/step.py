@@ -76,8 +76,13 @@ class Step:
     @property
     def fingerprint(self) -> str | None:
         """A digest of the inputs; ``None`` while one of them is not known."""
-        known = {name: value for name, value in self.inputs.items() if isinstance(value, str)}
+        known = self.known_inputs
         return fingerprint(known) if len(known) == len(self.inputs) else None
+
+    @property
+    def known_inputs(self) -> dict[str, str]:
+        """The inputs that are known already."""
+        return {name: value for name, value in self.inputs.items() if isinstance(value, str)}
 
     @property
     def may_run(self) -> bool:

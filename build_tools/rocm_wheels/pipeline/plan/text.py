@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.plan.step import BuiltAgainst, Plan, Step
@@ -84,11 +84,11 @@ def _source(known: Estimate) -> str:
     return f"as in {run}; disk as stated" if scaled and run.startswith("run ") else known.source
 
 
-def why_text(step: Step, then: Mapping[str, str] | None, changes: Iterable[str]) -> str:
-    """Say of one step whether it runs, and all that changed since it was done last."""
+def why_text(step: Step, *, never: bool, changes: Iterable[str]) -> str:
+    """Say of one step whether it runs, and all that changed since it was done last, if it ``never`` was."""
     lines = [f"{step.id}: {step.why if step.verdict != 'skip' else 'up to date'}"]
     lines += [f"  {line}" for line in changes if line != step.why]
-    if then is None:
+    if never:
         lines.append("  it has not been done in this work directory")
     if (waits := step.waits_for) is not None:
         names = [name for name, value in step.inputs.items() if value is waits or value == waits]

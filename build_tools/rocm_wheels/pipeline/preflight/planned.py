@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.errors import UsageError
+from rocm_wheels.machine import wanted_jobs
 from rocm_wheels.model.flash_attention import use_flash_attention
 from rocm_wheels.model.lines import pythons_of
 from rocm_wheels.model.project import load_project
@@ -46,7 +47,6 @@ def subject_of(planned: Planned) -> Subject:
     if ready is not None:
         prepend_path(env, "PATH", ready.environment.bin, request.platform)
     tree = facts.trees.get("pytorch")
-    jobs = facts.env.get("MAX_JOBS", "")
     return look(
         env=env,
         platform=request.platform,
@@ -68,7 +68,7 @@ def subject_of(planned: Planned) -> Subject:
         unreleased=_unreleased(facts, tags),
         flash_attention=_flash_attention(facts, planned.plan.targets),
         aotriton=tree.aotriton if tree is not None else None,
-        jobs=int(jobs) if jobs.isdecimal() else None,
+        jobs=wanted_jobs(facts.env),
         epochs=[tree.identity.epoch for tree in facts.trees.values()],
     )
 
