@@ -62,13 +62,9 @@ def look_at_machine(
 
 
 def wanted_jobs(env: Mapping[str, str]) -> int | None:
-    """Return how many compilers the user wants at a time (MAX_JOBS), ``None`` where nothing is said."""
-    given = env.get("MAX_JOBS", "").strip()
-    if given and not (given.isdecimal() and int(given)):
-        raise UsageError(
-            f"MAX_JOBS is {given!r}, and not a number of compilers", tip="count from 1, or unset it"
-        )
-    return int(given) if given else None
+    """Return how many compilers the user wants at a time (MAX_JOBS), ``None`` where no number is said."""
+    given = env.get("MAX_JOBS", "")
+    return int(given) if given.isdecimal() else None
 
 
 def compile_jobs(machine: Machine, memory_per_job: int | None, wanted: int | None) -> int:
