@@ -55,6 +55,18 @@ class AuditError(RocmWheelsError):
     exit_code = 14
 
 
+class ChecksError(RocmWheelsError):
+    """A check of an installed torch failed."""
+
+    exit_code = 16
+
+
+class HostError(RocmWheelsError):
+    """The user's machine cannot be served, an installation failed, or something is wrong with it."""
+
+    exit_code = 17
+
+
 class Unexpected(RocmWheelsError):
     """A bug of ours in another process, which has shown its traceback."""
 
@@ -69,7 +81,7 @@ class Interrupted(RocmWheelsError):
 
 def of_exit_code(code: int) -> type[RocmWheelsError]:
     """Return the class of error that a process of ours ended with."""
-    known = (UsageError, SourceError, SdkError, BuildError, AuditError, Interrupted)
+    known = (UsageError, SourceError, SdkError, BuildError, AuditError, ChecksError, HostError, Interrupted)
     return next((one for one in known if one.exit_code == code), Unexpected)
 
 
