@@ -1,0 +1,53 @@
+"""What choosing comes to: every wheel with its rank or the reason why it is out, and what is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.variants.document import Properties
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A wheel of an index: ``rank`` is 1 for the best, None for one that this machine cannot use.
+
+    ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
+    wheel that is no variant. ``reason`` says why it stands where it does, or why it is out. ``yanked`` is
+    the reason why it was withdrawn ("" when none is given), None when it was not.
+    """
+
+    name: str
+    url: str
+    sha256: str | None
+    size: int | None
+    version: str
+    label: str | None
+    properties: Properties
+    rank: int | None
+    reason: str
+    requires_python: str
+    yanked: str | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a requirement gets. ``candidates`` are in the order of their ranks, then those that are out.
+
+    ``index`` is the URL of the index, ``layout`` how it serves GPUs: ``variants``, ``multi-arch`` (kernels
+    in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
+    (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
+    wheel has kernels for it; when some have none ``visible_line`` hides these (``HIP_VISIBLE_DEVICES=0``).
+    """
+
+    requirement: str
+    project: str
+    extras: tuple[str, ...]
+    index: str
+    layout: str
+    picked: Candidate | None
+    candidates: tuple[Candidate, ...]
+    requires: tuple[str, ...]
+    notes: tuple[str, ...]
+    served: tuple[tuple[Gpu, bool], ...]
+    visible_line: str | None
