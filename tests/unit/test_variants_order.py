@@ -1,0 +1,207 @@
+"""The ordering of variants: 3,000 random releases and machines, each ranked as variantlib ranks it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import random
+from typing import Any
+
+import pytest
+from variantlib.models.variant import VariantDescription, VariantProperty
+from variantlib.resolver.lib import sort_and_filter_supported_variants
+
+from rocm_wheels.variants.document import Provider, VariantMetadata, properties_of
+from rocm_wheels.variants.order import answers, order_labels, places, why_after
+
+CASES = 3_000
+SEED = 825
+VALUES = {
+    ("amd", "gfx_arch"): ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1103", "gfx1151", "gfx11_generic"),
+    ("amd", "rocm_version"): ("6.4", "7.0", "7.1", "7.2", "10.1"),
+    ("rocm", "version"): ("7.0", "7.1", "7.2", "7.14", "10.1"),
+    ("priority", "order"): ("1", "2", "3"),
+    ("nvidia", "sm_arch"): ("sm_90", "sm_100"),
+    ("nvidia", "cuda"): ("12", "13"),
+}
+Case = tuple[VariantMetadata, dict[str, dict[str, tuple[str, ...]]]]
+
+
+def random_case(chance: random.Random) -> Case:
+    """A release of up to 12 variants, and a machine that supports some of what they want, in some order."""
+    namespaces = chance.sample(["amd", "rocm", "priority", "nvidia"], chance.randint(1, 4))
+    known = [key for key in VALUES if key[0] in namespaces]
+    variants = {}
+    for number in range(chance.randint(0, 12)):
+        chosen = chance.sample(known, chance.randint(1, min(4, len(known))))
+        parts = [(ns, f, chance.sample(VALUES[ns, f], chance.randint(1, 2))) for ns, f in chosen]
+        variants[f"{chance.choice('abc')}{number}"] = properties_of(parts)
+    if chance.random() < 0.7:
+        variants["null"] = {}
+    supported: dict[str, dict[str, tuple[str, ...]]] = {}
+    for ns, feature in chance.sample(known, len(known)):
+        several = VALUES[ns, feature]
+        if chance.random() < 0.9:
+            least = 1 + len(several) // 2
+            got = tuple(chance.sample(several, chance.randint(least, len(several))))
+            supported.setdefault(ns, {})[feature] = got
+    return VariantMetadata(tuple(namespaces), variants), supported
+
+
+@pytest.fixture
+def _no_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variantlib asks what is installed for each case, for a namespace that none of them has."""
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: iter(()))
+
+
+def by_variantlib(case: Case) -> list[str]:
+    """Rank as variantlib does; it adds a null variant where a release has none."""
+    metadata, supported = case
+    described = [
+        VariantDescription(
+            [
+                VariantProperty(ns, feature, value)
+                for ns, features in properties.items()
+                for feature, values in features.items()
+                for value in values
+            ],
+            label=label,
+        )
+        for label, properties in metadata.variants.items()
+    ]
+    allowed = [
+        VariantProperty(ns, feature, value)
+        for ns, features in supported.items()
+        for feature, values in features.items()
+        for value in values
+    ]
+    ranked = sort_and_filter_supported_variants(
+        described,
+        allowed,
+        namespace_priorities=list(metadata.namespaces),
+        feature_priorities={ns: list(features) for ns, features in supported.items()},
+        property_priorities={
+            ns: {feature: list(values) for feature, values in features.items()}
+            for ns, features in supported.items()
+        },
+        filter_values=True,
+    )
+    return [one.label for one in ranked if one.label in metadata.variants]
+
+
+@pytest.mark.usefixtures("_no_distributions")
+def test_3000_random_releases_are_ranked_as_by_variantlib() -> None:
+    chance = random.Random(SEED)
+    lengths = []
+    for number in range(CASES):
+        case = random_case(chance)
+        ours = order_labels(*case)
+        assert ours == by_variantlib(case), f"case {number} of seed {SEED}: {case}"
+        assert all(why_after(one, other, *case) for one, other in itertools.pairwise(ours))
+        lengths.append(len(ours))
+    assert sum(length >= 3 for length in lengths) > CASES / 3  # most say something about order
+
+
+RELEASE = VariantMetadata(
+    ("amd", "rocm"),
+    {
+        "b": {"amd": {"gfx_arch": ("gfx942",)}, "rocm": {"version": ("7.2",)}},
+        "a": {"amd": {"gfx_arch": ("gfx942",)}, "rocm": {"version": ("7.2",)}},
+        "old": {"amd": {"gfx_arch": ("gfx942", "gfx950")}, "rocm": {"version": ("7.1",)}},
+        "fat": {"amd": {"gfx_arch": ("gfx90a", "gfx942")}},
+        "generic": {"amd": {"gfx_arch": ("gfx9_4_generic",)}, "rocm": {"version": ("7.2",)}},
+        "any": {"rocm": {"version": ("7.2",)}},
+        "other": {"amd": {"gfx_arch": ("gfx1100",)}},
+        "null": {},
+    },
+    {
+        "amd": Provider(requires=("rocm-bootstrap>=0.3",)),
+        "rocm": Provider(static_properties={"version": ("7.2", "7.1")}),
+    },
+)
+PLUGINS = {"amd": {"gfx_arch": ("gfx942", "gfx9_4_generic"), "rocm_version": ("7.2",)}}
+
+
+def test_each_rank_has_its_reason() -> None:
+    supported = {ns: answer.features for ns, answer in answers(RELEASE, PLUGINS).items()}
+    ranked = order_labels(RELEASE, supported)
+    assert [
+        (worse, why_after(better, worse, RELEASE, supported)) for better, worse in itertools.pairwise(ranked)
+    ] == [
+        ("b", "the same for this machine as a, whose label comes first"),
+        ("old", "rocm :: version :: 7.1 is ranked after 7.2"),
+        ("fat", "it says nothing of rocm :: version, as old does"),
+        ("generic", "amd :: gfx_arch :: gfx9_4_generic is ranked after gfx942"),
+        ("any", "it says nothing of amd :: gfx_arch, as generic does"),
+        ("null", "null comes after all variants that fit"),
+    ]
+    assert [str(place) for place in places(RELEASE.variants["old"], RELEASE.namespaces, supported)] == [
+        "amd :: gfx_arch :: gfx942",
+        "rocm :: version :: 7.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("provider", "enabled", "supports", "source"),
+    [
+        (None, (), ("gfx942", "gfx9_4_generic"), "this machine"),
+        (
+            Provider(requires=("Rocm.Bootstrap>=0.3",)),
+            (),
+            ("gfx942", "gfx9_4_generic"),
+            "this machine, for rocm-bootstrap",
+        ),
+        (
+            Provider(requires=("amd_variant_provider",)),
+            (),
+            ("gfx942", "gfx9_4_generic"),
+            "this machine, for amd-variant-provider",
+        ),
+        (
+            Provider(requires=("rocm-bootstrap",), optional=True),
+            (),
+            None,
+            "its provider is optional, and not enabled",
+        ),
+        (
+            Provider(requires=("rocm-bootstrap",), optional=True),
+            ("amd",),
+            ("gfx942", "gfx9_4_generic"),
+            "this machine, for rocm-bootstrap",
+        ),
+        (
+            Provider(requires=("rocm-bootstrapp",)),
+            (),
+            None,
+            "its provider rocm-bootstrapp is not known here, and is not run",
+        ),
+        (
+            Provider(static_properties={"gfx_arch": ("gfx90a",)}),
+            (),
+            ("gfx90a",),
+            "listed in the document, the same for every machine",
+        ),
+        (
+            Provider(static_properties={"gfx_arch": ("gfx90a",)}, optional=True),
+            (),
+            None,
+            "its provider is optional, and not enabled",
+        ),
+        (
+            Provider(builtin="abi_dependency"),
+            (),
+            None,
+            "abi_dependency is a matter of the installer, and not answered here",
+        ),
+    ],
+)
+def test_who_answers_for_a_namespace(
+    provider: Provider | None, enabled: tuple[str, ...], supports: Any, source: str
+) -> None:
+    metadata = VariantMetadata(("amd",), {}, {"amd": provider} if provider else {})
+    found = answers(metadata, PLUGINS, enabled)["amd"]
+    assert (found.features.get("gfx_arch"), found.source) == (supports, source)
+
+
+def test_a_namespace_that_nobody_answers_for_supports_nothing() -> None:
+    assert answers(VariantMetadata(("abc",), {}), PLUGINS)["abc"].features == {}
