@@ -1,0 +1,20 @@
+"""The table of PCI ids, opened only when there is a card to look up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .pci import PciEntry
+
+
+def described(pci_id: str | None) -> PciEntry | None:
+    """Return what the table knows of a card (``1002:74a1``), None for one that it does not know."""
+    if pci_id is None:
+        return None
+    try:
+        from .pci import lookup
+    except ImportError:
+        return None
+
+    return lookup(pci_id)

@@ -1,0 +1,85 @@
+"""The one door of this room to other programs: they may be missing, fail, print rubbish or hang."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+_MOST = 8 * 2**20  # a tool that prints more than this prints no list of GPUs
+
+
+@dataclass(frozen=True)
+class ProgramAnswer:
+    """What a program printed. ``fault`` says in words why there is no answer to read, "" when there is.
+
+    ``found`` is False when there is no such program, which is no fault: few machines have all of them.
+    """
+
+    out: str = ""
+    fault: str = ""
+    found: bool = True
+
+
+Runner = Callable[[Sequence[str], Mapping[str, str], float], ProgramAnswer]
+
+
+def run_program(words: Sequence[str], env: Mapping[str, str], timeout: float) -> ProgramAnswer:
+    """Run a program and return what it printed on stdout; never raises.
+
+    It is looked for in the PATH of ``env``. After ``timeout`` seconds it is killed, and not waited for: a
+    program that hangs inside the GPU driver does not even die.
+    """
+    import subprocess
+    import tempfile
+
+    program = shutil.which(words[0], path=env.get("PATH", os.defpath))
+    if program is None:
+        return ProgramAnswer(found=False)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            running = subprocess.Popen(
+                [program, *words[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=dict(env),
+                start_new_session=os.name == "posix",
+            )
+        except OSError as cause:
+            return ProgramAnswer(fault=f"{words[0]} cannot be started: {cause.strerror or cause}")
+        try:
+            code = running.wait(timeout)
+        except subprocess.TimeoutExpired:
+            _kill(running)
+            return ProgramAnswer(fault=f"{words[0]} did not answer within {timeout:g} seconds")
+        text, said = (_text(one) for one in (out, err))
+    if code != 0:
+        last = (said.strip() or text.strip() or "no output").splitlines()[-1].strip()
+        return ProgramAnswer(text, f"{words[0]} failed with exit code {code}: {last}")
+    return ProgramAnswer(text)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    data = file.read(_MOST)
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"  # PowerShell does both
+    return data.decode(encoding, errors="replace")
+
+
+def _kill(running: object) -> None:
+    import subprocess
+
+    assert isinstance(running, subprocess.Popen)
+    try:
+        if sys.platform != "win32":
+            os.killpg(running.pid, signal.SIGKILL)
+        else:
+            running.kill()
+        running.wait(0.5)
+    except (OSError, subprocess.TimeoutExpired):
+        return  # it is stuck in the kernel, or gone by itself; either way there is no more to do
