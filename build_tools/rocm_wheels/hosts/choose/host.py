@@ -15,10 +15,11 @@ class Host:
     """A machine and the Python on it.
 
     ``platform`` is ``linux``, ``windows`` or ``macos``; ``machine`` as Python calls it (``x86_64``,
-    ``aarch64``, ``amd64``); ``python`` like ``3.12``. ``tags`` are those of the wheels that it can use, best
-    first. ``supported`` is what it supports of the namespaces that a plugin answers for (``amd``); what a
-    document declares for everybody is found there. ``full_python`` is the whole version, for
-    ``Requires-Python``.
+    ``aarch64``, ``amd64``); ``python`` like ``3.12`` (``3.14t`` without the global lock). ``tags`` are those
+    of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
+    a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
+    the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
+    namespaces whose optional providers count.
     """
 
     platform: str
@@ -28,3 +29,4 @@ class Host:
     hardware: Hardware
     supported: Supported
     full_python: str = ""
+    enabled: frozenset[str] = frozenset()

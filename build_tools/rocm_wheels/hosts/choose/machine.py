@@ -1,0 +1,188 @@
+"""This machine, or one that somebody states, as a host that wheels are chosen for."""
+
+from __future__ import annotations
+
+import platform as python_platform
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
+from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.names import GENERICS, generic_of, read_name
+from rocm_wheels.gpus.properties import supported
+from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.index.installers import PLATFORMS
+from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.variants.providers import minor_version
+
+_SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+_MACHINES = {  # the first one of a platform is meant where none is stated
+    "linux": ("x86_64", "aarch64"),
+    "windows": ("amd64", "arm64"),
+    "macos": ("arm64", "x86_64"),
+}
+_SAME_MACHINE = {"x64": "amd64", "x86_64": "amd64", "aarch64": "arm64"}
+_OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
+_MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
+_NONE = "none"
+GFX, ROCM, PYTHON, PLATFORM = "--gfx", "--rocm", "--python", "--platform"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What somebody says of a machine, as it is written; None for what is looked up on this one.
+
+    ``gfx`` has the words of every ``--gfx``; ``enabled`` the namespaces of optional providers that count.
+    """
+
+    gfx: tuple[str, ...] = ()
+    rocm: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    enabled: tuple[str, ...] = ()
+
+
+def host_of(env: Mapping[str, str], stated: Stated | None = None) -> Host:
+    """Return this machine, with what is stated in place of what is found. UsageError for what is no machine.
+
+    The GPUs are looked for only when none are stated, or the ROCm of this machine is needed.
+    """
+    asked = stated or Stated()
+    own = own_platform()
+    system, machine = _platform(asked.platform, own)
+    python, full, own_python = _python(asked.python)
+    tags = _tags(system, machine, python, own_platform=(system, machine) == own, own_python=own_python)
+    hardware = _hardware(asked, env)
+    if any(not re.fullmatch(r"[a-z0-9_]+", name) for name in asked.enabled):
+        raise UsageError(f"--enable {','.join(asked.enabled)}: a namespace has a-z, 0-9 and _ only")
+    return Host(
+        platform=system,
+        machine=machine,
+        python=python,
+        tags=tags,
+        hardware=hardware,
+        supported={"amd": supported(hardware)},
+        full_python=full,
+        enabled=frozenset(asked.enabled),
+    )
+
+
+def own_platform() -> tuple[str, str]:
+    """Return the platform and the kind of processor of this machine."""
+    system = _SYSTEMS.get(sys.platform, "linux")
+    machine = python_platform.machine().lower()
+    if machine not in _MACHINES[system]:
+        machine = _SAME_MACHINE.get(machine, machine)
+    return system, machine
+
+
+def _platform(text: str | None, own: tuple[str, str]) -> tuple[str, str]:
+    if text is None:
+        return own
+    system, _, machine = text.lower().partition("-")
+    if system not in _MACHINES:
+        raise UsageError(
+            f"{PLATFORM} {text}: it is one of {', '.join(_MACHINES)}", tip=f"for example: {PLATFORM} windows"
+        )
+    if not machine:
+        return own if system == own[0] else (system, _MACHINES[system][0])
+    if machine not in _MACHINES[system]:
+        machine = _SAME_MACHINE.get(machine, machine)
+    if machine not in _MACHINES[system]:
+        known = " or ".join(f"{system}-{one}" for one in _MACHINES[system])
+        raise UsageError(f"{PLATFORM} {text}: no wheels are made for that processor", tip=f"it is {known}")
+    return system, machine
+
+
+def _python(text: str | None) -> tuple[str, str, bool]:
+    """Return ``3.12`` (``3.14t``), the whole version, and whether it is the Python that runs this."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    if text is None:
+        return here + threads, python_platform.python_version(), True
+    found = re.fullmatch(r"(3\.[0-9]{1,2})(\.[0-9]+)?(t?)", text)
+    if not found:
+        raise UsageError(f"{PYTHON} {text}: it is a version like 3.12", tip=f"for example: {PYTHON} 3.12")
+    python = found[1] + found[3]
+    own = python == here + threads and sys.implementation.name == "cpython" and not found[2]
+    return python, python_platform.python_version() if own else found[1] + (found[2] or ""), own
+
+
+def _tags(system: str, machine: str, python: str, *, own_platform: bool, own_python: bool) -> tuple[Tag, ...]:
+    if own_platform and own_python:
+        return tuple(sys_tags())
+    platforms = list(platform_tags()) if own_platform else _platform_names(system, machine)
+    minor, threads, _ = python.removeprefix("3.").partition("t")
+    version = 3, int(minor)
+    plain = f"cp3{minor}"
+    abi = plain + threads
+    named = cpython_tags(version, abis=[abi], platforms=platforms)
+    return tuple(dict.fromkeys((*named, *compatible_tags(version, plain, platforms))))
+
+
+def _platform_names(system: str, machine: str) -> list[str]:
+    """Return the platform tags of a stated machine, best first."""
+    if system == "macos":
+        return list(mac_platforms(_MACOS, machine))
+    if system == "windows":
+        return [f"win_{machine}"]
+    named = [name.replace("x86_64", machine) for name in PLATFORMS["linux"]]
+    return named if machine == "x86_64" else [name for name in named if not _OLD_MANYLINUX.match(name)]
+
+
+def _hardware(asked: Stated, env: Mapping[str, str]) -> Hardware:
+    """Return what is stated, and what is found here of the rest."""
+    words = [word for text in asked.gfx for word in re.split(r"[,;\s]+", text) if word]
+    if asked.gfx and not words:
+        raise UsageError(f"{GFX} names no GPU", tip=f"for example: {GFX} gfx942, or {GFX} none")
+    gpus = _gpus(words) if words else None
+    rocm = _rocm(asked.rocm) if asked.rocm is not None else None
+    if gpus is not None and rocm is not None:
+        return Hardware(gpus=gpus, rocm=rocm)
+    try:
+        found = look(env)
+    except ValueError as cause:
+        raise UsageError(str(cause)) from None
+    if gpus is not None:
+        found = replace(found, gpus=gpus, driver=None, faults=(), tried=())
+    return found if rocm is None else replace(found, rocm=rocm)
+
+
+def _gpus(words: list[str]) -> tuple[Gpu, ...]:
+    if _NONE in words:
+        if len(words) > 1:
+            raise UsageError(f"{GFX} {','.join(words)}: either GPUs or {_NONE}")
+        return ()
+    return tuple(_gpu(word, index) for index, word in enumerate(words))
+
+
+def _gpu(word: str, index: int) -> Gpu:
+    try:
+        name = read_name(word)
+    except ValueError as cause:
+        families = gfx_families()
+        tip = f"of {word} say which: {', '.join(families[word])}" if word in families else f"{GFX} gfx942"
+        raise UsageError(f"{GFX} {cause}", tip=tip) from None
+    if name in GENERICS:
+        raise UsageError(
+            f"{GFX} {word} is code for several GPUs, and none of them",
+            tip=f"say which: {', '.join(GENERICS[name])}",
+        )
+    known = generic_of(name) or name in gfx_families()
+    notes = ("no GPU of that name is known here",) * (not known)
+    if ":" in word:
+        notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
+    return Gpu("amd", gfx=name, native=name, index=index, source=GFX, confidence="forced", notes=notes)
+
+
+def _rocm(text: str) -> tuple[RocmFound, ...]:
+    if text.lower() == _NONE:
+        return ()
+    minor_version(text, what=ROCM)
+    return (RocmFound(text, "forced", ROCM),)
