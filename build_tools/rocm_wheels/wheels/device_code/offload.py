@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.device_code.inflate import (
     Inflated,
     Plain,
@@ -84,13 +85,39 @@ def read_bundles(span: Span) -> Iterator[Entry]:
             entries, _ = _read_plain(plain, here)
             plain.finish()
         else:
-            raise span.fault(
-                f"after {number} bundles, neither a bundle nor padding at {at}: "
-                f"{bytes(here.data[:16]).hex(' ')}"
-            )
+            raise _neither(span, number, at)
         for name, offset, size, head in entries:
             yield Entry(number, packing, name, offset, size, head)
         number, at = number + 1, _skip_zeros(span, at + end)
+
+
+def read_tables(span: Span) -> Iterator[tuple[str, int]]:
+    """Yield ID and size of the entries of all bundles; what is compressed is inflated up to its table only.
+
+    So no content is looked at, and no hash is checked.
+    """
+    number, at = 0, _skip_zeros(span, 0)
+    while at < len(span):
+        here = Span(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        if here.starts(PLAIN_MAGIC):
+            rows, end = _read_table(Stored(here), here)
+            end = max([end, *(offset + size for _, _, offset, size in rows if size)])
+            if end > len(here):
+                raise here.fault(f"cut short: declares {end} bytes, {len(here)} are there")
+        elif here.starts(COMPRESSED_MAGIC):
+            packed = _read_lead(here)
+            reader = zlib_reader if packed.method == "zlib" else zstd_reader
+            plain = Inflated(reader(packed.data, here), size=packed.size, hash8=packed.hash8, place=here)
+            (rows, _), end = _read_table(plain, here), packed.end
+        else:
+            raise _neither(span, number, at)
+        yield from ((name, size) for _, name, _, size in rows)
+        number, at = number + 1, _skip_zeros(span, at + end)
+
+
+def _neither(span: Span, number: int, at: int) -> DataError:
+    seen = bytes(span.data[at : at + 16]).hex(" ")
+    return span.fault(f"after {number} bundles, neither a bundle nor padding at {at}: {seen}")
 
 
 def _read_lead(here: Span) -> _Compressed:
@@ -115,8 +142,8 @@ def _read_lead(here: Span) -> _Compressed:
     return _Compressed(method, version, here.data[start:end], end, plain_size, hash8)
 
 
-def _read_plain(plain: Plain, here: Span) -> tuple[list[tuple[str, int, int, bytes]], int]:
-    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
+def _read_table(plain: Plain, here: Span) -> tuple[list[tuple[int, str, int, int]], int]:
+    """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
     if plain.take(0, len(PLAIN_MAGIC), "the magic") != PLAIN_MAGIC:
         raise here.fault("the inflated bytes are not an offload bundle")
     (count,) = _COUNT.unpack(plain.take(len(PLAIN_MAGIC), _COUNT.size, "the number of entries"))
@@ -130,8 +157,13 @@ def _read_plain(plain: Plain, here: Span) -> tuple[list[tuple[str, int, int, byt
         raw = plain.take(at + _ENTRY.size, length, f"the ID of entry {number}")
         at += _ENTRY.size + length
         rows.append((number, raw.decode("utf-8", "backslashreplace"), offset, size))
+    return rows, at
+
+
+def _read_plain(plain: Plain, here: Span) -> tuple[list[tuple[str, int, int, bytes]], int]:
+    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end."""
+    rows, end = _read_table(plain, here)
     heads: dict[int, bytes] = {}
-    end = at
     for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
         if not size:
             heads[number] = b""

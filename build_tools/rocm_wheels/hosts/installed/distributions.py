@@ -1,0 +1,127 @@
+"""What is installed: read from the ``.dist-info`` folders of every folder on the path.
+
+Source: "Recording installed projects" and "direct_url.json" of the PyPA specifications.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from packaging.utils import canonicalize_name
+
+# what belongs to torch, and every package of ROCm
+OF_INTEREST = re.compile(
+    r"torch|torchvision|torchaudio|torchao|torchdata|torchtune|torchrl|torchcodec|tensordict|apex"
+    r"|triton|triton-rocm|triton-xpu|triton-windows|pytorch-triton(-rocm|-xpu)?|amd-torch.*"
+    r"|rocm|rocm-.*|amd-smi|amdsmi|aotriton|flash-attn|xformers|bitsandbytes|vllm|jax-rocm.*|nvidia-c.*"
+)
+_INFO = (".dist-info", ".egg-info")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One installed distribution.
+
+    ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder, ``place``
+    the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when nothing says).
+    ``origin`` is the URL or folder that it was installed from when that was named directly, ``editable``
+    the source tree that is imported instead of a copy. ``tags`` are those of its wheel.
+    """
+
+    name: str
+    version: str
+    info: Path
+    place: Path
+    installer: str = ""
+    requires: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    origin: str = ""
+    editable: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the local part of the version: ``rocm7.1`` of ``2.9.1+rocm7.1``."""
+        return self.version.partition("+")[2]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def read_distributions(
+    path: Iterable[Path], only: re.Pattern[str] = OF_INTEREST
+) -> tuple[tuple[Distribution, ...], tuple[str, ...]]:
+    """Return what is installed in the folders, in their order, and what could not be read.
+
+    A distribution that two folders have is there twice: the first is the one that is imported.
+    """
+    found: list[Distribution] = []
+    faults: list[str] = []
+    for place in path:
+        for info in _infos(place, only, faults):
+            try:
+                found.append(_read(info, place))
+            except (OSError, UnicodeDecodeError, ValueError) as cause:
+                faults.append(f"{info} cannot be read: {cause}")
+    return tuple(found), tuple(faults)
+
+
+def _infos(place: Path, only: re.Pattern[str], faults: list[str]) -> Iterator[Path]:
+    try:
+        names = sorted(one.name for one in place.iterdir() if one.name.endswith(_INFO))
+    except OSError as cause:
+        faults.append(f"{place} cannot be read: {cause.strerror}")
+        return
+    for name in names:
+        project = name.rsplit(".", 1)[0].split("-", 1)[0]
+        # of an uninstall or an upgrade that was broken off, pip leaves folders that begin with ~
+        if project.startswith("~"):
+            if only.fullmatch(canonicalize_name("t" + project[1:])) or only.fullmatch(project[1:]):
+                faults.append(f"{place / name} is left of an installation that was broken off; delete it")
+        elif only.fullmatch(canonicalize_name(project)):
+            yield place / name
+
+
+def _read(info: Path, place: Path) -> Distribution:
+    about = info
+    if info.is_dir():
+        about = info / ("METADATA" if info.suffix == ".dist-info" else "PKG-INFO")
+    message = HeaderParser().parsestr(about.read_text(encoding="utf-8"))
+    name, version = message.get("Name", ""), message.get("Version", "")
+    if not name or not version:
+        raise ValueError(f"{about.name} has no name or no version")
+    origin, editable = _origin(info / "direct_url.json")
+    return Distribution(
+        name=canonicalize_name(name),
+        version=version.strip(),
+        info=info,
+        place=place,
+        installer=_text(info / "INSTALLER").strip(),
+        requires=tuple(message.get_all("Requires-Dist", [])),
+        tags=tuple(HeaderParser().parsestr(_text(info / "WHEEL")).get_all("Tag", [])),
+        origin=origin,
+        editable=editable,
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _origin(path: Path) -> tuple[str, Path | None]:
+    """Return the URL that was named to the installer, and the source tree when it is imported from there."""
+    if not path.is_file():
+        return "", None
+    said = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(said, dict) or not isinstance(said.get("url"), str):
+        raise ValueError("direct_url.json has no url")
+    url, folder = said["url"], said.get("dir_info")
+    if isinstance(folder, dict) and folder.get("editable") and url.startswith("file:"):
+        return url, Path(url2pathname(unquote(urlsplit(url).path)))
+    return url, None
