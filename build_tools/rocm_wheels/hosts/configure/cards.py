@@ -1,0 +1,109 @@
+"""What the installed torch has for each card: its own kernels, others that it can run, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.names import version_of
+from rocm_wheels.gpus.visible import HIP, ROCR, mark_visible
+from rocm_wheels.model.compat.overrides import VARIABLE, Override, overrides
+from rocm_wheels.variants.targets import chips_of
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card that HIP sees. ``number`` is HIP's, before ``HIP_VISIBLE_DEVICES``.
+
+    ``native``: torch has kernels for it (those of a generic target count). ``override``: else, whose kernels
+    it can run. ``known`` is False for a card whose target nothing tells.
+    """
+
+    gpu: Gpu
+    number: int
+    native: bool
+    override: Override | None
+    known: bool = True
+
+    @property
+    def usable(self) -> bool:
+        """Whether torch can use it, with an override or without."""
+        return self.native or self.override is not None
+
+    def __str__(self) -> str:
+        target = own_target(self.gpu) or "unknown target"
+        return f"{self.gpu.name} ({target})" if self.gpu.name else target
+
+
+def own_target(gpu: Gpu) -> str | None:
+    """Return the target of the hardware itself, without features."""
+    target = gpu.native or gpu.gfx
+    return target.partition(":")[0] if target else None
+
+
+def hip_order(gpus: Iterable[Gpu], env: Mapping[str, str], *, windows: bool = False) -> tuple[Gpu, ...]:
+    """Return the GPUs in the order in which HIP numbers them, before ``HIP_VISIBLE_DEVICES``.
+
+    That is the runtime's own order, or that of ``ROCR_VISIBLE_DEVICES``: number 0 is what stays in sight
+    when HIP is asked for 0 alone.
+    """
+    numbered = [gpu for gpu in gpus if gpu.index is not None]
+    unhidden = [replace(gpu, visible=True, hidden_by="") for gpu in numbered]
+    first = {ROCR: env[ROCR]} if ROCR in env else {}
+    order: list[Gpu] = []
+    for number in range(len(numbered)):
+        marked, _ = mark_visible(unhidden, {**first, HIP: str(number)}, windows=windows)
+        shown = [gpu for gpu, sight in zip(numbered, marked, strict=True) if sight.visible]
+        if len(shown) != 1:
+            break
+        order += shown
+    return tuple(order)
+
+
+def judge(
+    gpus: Sequence[Gpu], targets: Sequence[str], *, overridden: bool, platform: str, risky: bool
+) -> tuple[Card, ...]:
+    """Say of each GPU (in HIP's order) what torch's ``targets`` come to for it; hidden ones are left out.
+
+    ``overridden``: the user's own override is in force, so that each is what it passes for.
+    """
+    chips = held_chips(targets)
+    cards = []
+    for number, gpu in enumerate(gpus):
+        target = (gpu.gfx or "").partition(":")[0] if overridden else own_target(gpu)
+        native = target in chips
+        options = [] if native or not target or overridden or platform == "win32" else choices(target, chips)
+        allowed = [option for option in options if risky or not option.risky]
+        if gpu.visible:
+            cards.append(Card(gpu, number, native, allowed[0] if allowed else None, known=bool(target)))
+    return tuple(cards)
+
+
+def held_chips(targets: Iterable[str]) -> frozenset[str]:
+    """Return the cards that kernels for ``targets`` run on as they are; features do not count."""
+    return chips_of(target.partition(":")[0] for target in targets)
+
+
+def choices(target: str, chips: Iterable[str]) -> list[Override]:
+    """Return whose kernels, of those for ``chips``, a card can run: the best first, risky ones too."""
+    held = set(chips)
+    return [option for option in overrides().cards.get(target, ()) if option.target in held]
+
+
+def harmless(gpu: Gpu, version: str, *, used: bool) -> bool:
+    """Whether an override of all cards leaves this one, which has no need of it, as good as it was.
+
+    The runtime refuses one of another major version, and then sees no card at all (rocm-systems 5686).
+    """
+    target = own_target(gpu)
+    if target is None:
+        return False
+    own = version_of(target)
+    return own == version or (not used and own.partition(".")[0] == version.partition(".")[0])
+
+
+def overriding_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the user's own variables that override a target: for all cards, or for one of them."""
+    names = [name for name in env if name.removeprefix(VARIABLE + "_").isdecimal() or name == VARIABLE]
+    return tuple(sorted(names))

@@ -1,0 +1,177 @@
+"""What is set for which cards and which torch, and what is left to the user. The machines are constructed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
+from rocm_wheels.gpus.names import generic_of
+from rocm_wheels.gpus.visible import mark_visible
+from rocm_wheels.hosts.configure.cards import choices, hip_order
+from rocm_wheels.hosts.configure.nodes import gpu_nodes
+from rocm_wheels.hosts.configure.setting import Setting
+from rocm_wheels.hosts.configure.settings import settings_for
+from rocm_wheels.hosts.configure.shells import SHELLS, lines, shell_of
+from rocm_wheels.model.compat.overrides import overrides
+
+OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"
+RDNA2 = ("gfx1030", "gfx1100", "gfx90a", "gfx942")
+APUS = {"gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151"}
+
+
+def machine(text: str, env: dict[str, str] | None = None, rocm: str = "7.2.0") -> Hardware:
+    """``gfx1100 gfx1036``: cards in the runtime's order; targets of processors are integrated."""
+    gpus = [
+        Gpu("amd", gfx=one, native=one, index=i, integrated=one in APUS, uuid=f"GPU-{i}bcdef")
+        for i, one in enumerate(text.split())
+    ]
+    marked, _ = mark_visible(gpus, env or {})
+    return Hardware(tuple(marked), rocm=(RocmFound(rocm, "pip", "/site-packages"),) if rocm else ())
+
+
+# cards, kernels in torch, the user's variables, nodes → what is set, and words of the notes
+CASES = [
+    ("gfx942", "gfx942", {}, (1,), {}, ""),
+    ("gfx942", "gfx942:sramecc+:xnack-", {}, (1,), {}, ""),
+    ("gfx1201", "gfx1201", {}, (1,), {}, ""),  # not 12.0.0
+    ("gfx1036", "gfx10-3-generic", {}, (1,), {}, ""),
+    ("gfx1031", "gfx1030 gfx1100", {}, (1,), {OVERRIDE: "10.3.0"}, ""),
+    ("gfx1035", "gfx1030", {}, (1,), {OVERRIDE: "10.3.0"}, ""),
+    ("gfx90c", "gfx900", {}, (1,), {OVERRIDE: "9.0.0"}, ""),
+    ("gfx1031", "gfx1100", {}, (1,), {}, "no kernels for it; install a torch that has gfx1031"),
+    ("gfx1010", "gfx1030", {}, (1,), {}, "no kernels"),  # 10.3.0 crashes it
+    ("gfx1103", "gfx1100 gfx1102", {}, (1,), {OVERRIDE: "11.0.2"}, "nobody is known"),
+    ("gfx1103", "gfx1100", {}, (1,), {}, "HSA_OVERRIDE_GFX_VERSION=11.0.0 might do, but is reported to hang"),
+    ("gfx1102", "gfx1100", {}, (1,), {OVERRIDE: "11.0.0"}, "fewer vector registers"),
+    # two cards
+    ("gfx1031 gfx1032", "gfx1030", {}, (1, 2), {OVERRIDE: "10.3.0"}, ""),
+    ("gfx1030 gfx1032", "gfx1030", {}, (1, 2), {OVERRIDE: "10.3.0"}, ""),
+    ("gfx1100 gfx1032", "gfx1100 gfx1030", {}, (1, 2), {TWO: "10.3.0"}, "ROCm 6.2 and later"),
+    ("gfx1101 gfx1032", "gfx1100 gfx1030", {}, (1, 2), {ONE: "11.0.0", TWO: "10.3.0"}, ""),
+    ("gfx1100 gfx1032", "gfx1100 gfx1030", {}, (), {HIP: "0"}, "breaks the other cards"),
+    ("gfx1032 gfx1100", "gfx1100", {}, (1, 2), {HIP: "1"}, "gfx1032: torch has no kernels"),
+    ("gfx900 gfx942 gfx942", "gfx942", {}, (1, 2, 3), {HIP: "1,2"}, "gfx900"),
+    # an integrated GPU beside a discrete one
+    ("gfx1036 gfx1100", "gfx1100", {}, (1, 2), {HIP: "1"}, "gfx1036"),
+    ("gfx1100 gfx1036", "gfx1100 gfx1030", {}, (1, 2), {HIP: "0"}, ""),
+    ("gfx1100 gfx1036", "gfx1100 gfx1036", {}, (1, 2), {}, ""),
+    ("gfx1032 gfx1036", "gfx1030", {}, (1, 2), {OVERRIDE: "10.3.0", HIP: "0"}, ""),
+    # what is not in use must not break the runtime: another major version would
+    ("gfx1032 gfx90c", "gfx1030", {}, (1, 2), {ONE: "10.3.0", HIP: "0"}, ""),
+    ("gfx1036 gfx1151", "gfx1030", {}, (), {}, "exclude each other"),
+    # the user's own values
+    ("gfx1036 gfx1100", "gfx1100", {HIP: "0"}, (1, 2), {}, "no kernels"),
+    ("gfx1036 gfx1100 gfx1100", "gfx1100", {HIP: "0,1"}, (1, 2, 3), {}, f"{HIP}=0,1 is your own and stays"),
+    ("gfx1036 gfx1100", "gfx1100", {"CUDA_VISIBLE_DEVICES": "1"}, (1, 2), {}, ""),
+    ("gfx1031", "gfx1030", {OVERRIDE: "10.3.0"}, (1,), {}, "is your own and stays"),
+    ("gfx1031", "gfx1030", {OVERRIDE: ""}, (1,), {}, "set and empty"),
+    ("gfx1036 gfx1100 gfx1100", "gfx1100", {ROCR: "2,0"}, (1, 2, 3), {HIP: "0"}, ""),
+    ("gfx1036 gfx1100 gfx1100", "gfx1100", {ROCR: "GPU-0bcdef,GPU-1bcdef"}, (1, 2, 3), {HIP: "1"}, ""),
+    ("gfx1036 gfx1100", "gfx1100", {ROCR: "1"}, (1, 2), {}, ""),
+    # nothing to do
+    ("", "gfx942", {}, (), {}, "no AMD GPU that the ROCm runtime numbers"),
+    ("gfx942", "", {}, (1,), {}, "no kernels for AMD GPUs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_a_card_needs(
+    case: tuple[str, str, dict[str, str], tuple[int, ...], dict[str, str], str],
+) -> None:
+    cards, kernels, env, nodes, wanted, said = case
+    hardware = machine(cards, env)
+    if env.get(OVERRIDE):
+        hardware = replace(hardware, gpus=tuple(replace(gpu, gfx="gfx1030") for gpu in hardware.gpus))
+    settings, notes = settings_for(hardware, kernels.split(), env, "linux", nodes=nodes)
+    assert {one.name: one.value for one in settings} == wanted
+    assert said in "\n".join(notes)
+    assert all(one.why and one.source.startswith("https://") for one in settings)
+    assert not set(env) & {one.name for one in settings}
+
+
+def test_what_the_platform_does_not_read_is_not_set() -> None:
+    settings, notes = settings_for(machine("gfx1031"), RDNA2, {}, "win32", nodes=(1,))
+    assert settings == () and "Windows does not read" in notes[0]
+    settings, _ = settings_for(machine("gfx1036 gfx1100"), ["gfx1100"], {ROCR: "0"}, "win32")
+    assert [(one.name, one.value) for one in settings] == [(HIP, "1")]
+    settings, _ = settings_for(Hardware(), None, {}, "darwin")
+    assert [(one.name, one.value) for one in settings] == [("PYTORCH_ENABLE_MPS_FALLBACK", "1")]
+    assert settings_for(Hardware(), None, {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "darwin")[0] == ()
+
+
+def test_risks_are_the_users_own() -> None:
+    settings, notes = settings_for(machine("gfx1103"), ["gfx1100"], {}, "linux", risky=True)
+    assert [(one.name, one.value) for one in settings] == [(OVERRIDE, "11.0.0")]
+    assert "hang" in notes[0]
+
+
+def test_old_runtimes_override_all_cards_or_none() -> None:
+    hardware = machine("gfx1100 gfx1032", rocm="6.1.3")
+    settings, _ = settings_for(hardware, RDNA2, {}, "linux", nodes=(1, 2))
+    assert {one.name: one.value for one in settings} == {HIP: "0"}
+
+
+def test_unknown_things_are_left_alone() -> None:
+    assert settings_for(machine("gfx1031"), None, {}, "linux") == (
+        (),
+        ("which kernels torch has is not known: nothing is set",),
+    )
+    unknown = Gpu("amd", index=1, name="AMD Radeon 99", confidence="unknown")
+    hardware = replace(machine("gfx1100"), gpus=(*machine("gfx1100").gpus, unknown))
+    settings, notes = settings_for(hardware, ["gfx1100"], {}, "linux")
+    assert settings == () and "AMD Radeon 99 (unknown target): nothing tells its target" in notes[0]
+    other = Hardware((Gpu("nvidia", name="RTX 4090"), Gpu("intel", integrated=True)))
+    assert settings_for(other, ["gfx1100"], {}, "linux")[0] == ()
+
+
+def test_an_intel_gpu_does_not_shift_the_numbers() -> None:
+    intel = Gpu("intel", integrated=True)
+    hardware = replace(machine("gfx1100"), gpus=(intel, *machine("gfx1100").gpus))
+    assert settings_for(hardware, ["gfx1100"], {}, "linux") == ((), ())
+    assert [gpu.gfx for gpu in hip_order(hardware.gpus, {})] == ["gfx1100"]
+
+
+def test_the_table_of_overrides_is_sound() -> None:
+    table = overrides()
+    for card, options in {**table.cards, **table.refused}.items():
+        for option in options:
+            assert option.note or option.care or option.kind == "documented", (card, option)
+    for card, options in table.cards.items():
+        for option in options:
+            assert generic_of(card) == generic_of(option.target), "they share a generic target"
+            assert not option.risky or option.care
+        refused = {option.target for option in table.refused.get(card, ())}
+        assert not refused & {option.target for option in options}
+    assert [option.target for option in choices("gfx1103", {"gfx1100", "gfx1102"})] == ["gfx1102", "gfx1100"]
+
+
+def test_nodes_are_counted_as_the_runtime_does(tmp_path: Path) -> None:
+    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
+    devices = tmp_path / "dev/dri"
+    devices.mkdir(parents=True)
+    for number, (gpu, minor) in enumerate([(0, 0), (0, 0), (51, 128), (52, 129), (53, 130)]):
+        place = nodes / str(number)
+        place.mkdir(parents=True)
+        (place / "gpu_id").write_text(f"{gpu}\n")
+        (place / "properties").write_text(f"cpu_cores_count 0\ndrm_render_minor {minor}\n")
+    (devices / "renderD128").touch()
+    (devices / "renderD130").touch()  # a container that was not given the second card
+    assert gpu_nodes(tmp_path) == (2, 3)
+    assert gpu_nodes(tmp_path / "nothing") == ()
+
+
+def test_lines_are_what_each_shell_reads() -> None:
+    settings = [Setting("A", "0,1", "", ""), Setting("B", "it's", "", "")]
+    assert {shell: lines(settings, shell) for shell in SHELLS} == {
+        "sh": ["export A=0,1", "export B='it'\"'\"'s'"],
+        "fish": ["set -gx A 0,1", "set -gx B 'it'\"'\"'s'"],
+        "powershell": ["$env:A = '0,1'", "$env:B = 'it''s'"],
+        "cmd": ['set "A=0,1"', 'set "B=it\'s"'],
+        "github": ["A=0,1", "B=it's"],
+    }
+    assert shell_of({"SHELL": "/usr/bin/fish"}, "linux") == "fish"
+    assert (shell_of({}, "linux"), shell_of({}, "win32")) == ("sh", "powershell")
