@@ -1,0 +1,53 @@
+"""Versions and Pythons in the compatibility tables: text in YAML, typed in the records.
+
+``7.2 < 7.14 < 10.1``: a version is never a float and never compared as text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, PlainSerializer, PlainValidator
+
+_PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)\Z")
+
+
+def read_version(text: Any) -> Version:
+    """Return ``text`` as a version (PEP 440). Raises ValueError, also for a float or a whole number."""
+    if isinstance(text, Version):
+        return text
+    if not isinstance(text, str):
+        raise ValueError("a version is text: 2.10 and 2.1 are the same number")
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise ValueError(f"{text!r} is not a version (PEP 440)") from None
+
+
+def _python(text: str) -> str:
+    if not _PYTHON.match(text):
+        raise ValueError(f"{text!r} is not a Python, such as 3.13 or 3.14t")
+    return text
+
+
+def python_key(text: str) -> tuple[int, bool]:
+    """Return what Pythons are put in order by: ``3.9`` before ``3.14`` before ``3.14t``."""
+    match = _PYTHON.match(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a Python, such as 3.13 or 3.14t")
+    return int(match[1]), bool(match[2])
+
+
+def starts_with(version: Version, series: Version) -> bool:
+    """Say whether a version is of a series: 2.13.1 is of 2.13, and 2.13 of 2.13, but 2.1 is not of 2.13.
+
+    Local parts and pre-releases do not count.
+    """
+    width = len(series.release)
+    return (*version.release, *(0,) * width)[:width] == series.release
+
+
+VersionField = Annotated[Version, PlainValidator(read_version), PlainSerializer(str)]
+PythonField = Annotated[str, AfterValidator(_python)]

@@ -1,0 +1,95 @@
+"""ROCm releases and package indexes: which index a machine gets, best first, and why."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.compat.releases import index_at, index_named, indexes, indexes_for, rocm_releases
+from rocm_wheels.model.compat.versions import read_version, starts_with
+
+BEST = [
+    # target, the rest of the machine, the best index
+    ("gfx942", {}, "amd-stable"),
+    ("gfx90a:xnack+", {}, "amd-stable"),
+    ("gfx1100", {"platform": "windows"}, "amd-stable"),
+    ("gfx1010", {}, "amd-multi-arch"),
+    ("gfx906", {}, "pytorch-rocm7.2"),
+    ("gfx942", {"python": "3.14t"}, "pytorch-rocm7.14"),
+    ("gfx1030", {"python": "3.9"}, "pytorch-rocm6.4"),
+    ("gfx942", {"channel": "nightly"}, "amd-nightly"),
+    ("gfx942", {"channel": "prerelease"}, "amd-prerelease"),
+    (None, {}, "amd-stable"),
+    ("12.0", {"vendor": "nvidia"}, "pytorch-cu130"),
+    ("8.9", {"vendor": "nvidia", "machine": "arm64"}, "pytorch-cu130"),
+    ("6.1", {"vendor": "nvidia"}, "pytorch-cu126"),
+    ("3.7", {"vendor": "nvidia"}, "pytorch-cu118"),
+    (None, {"vendor": "intel", "platform": "windows", "machine": "AMD64"}, "pytorch-xpu"),
+    (None, {"vendor": "apple", "platform": "macos", "machine": "arm64"}, "pytorch-cpu"),
+    (None, {"vendor": "none"}, "pytorch-cpu"),
+    (None, {"vendor": "none", "channel": "nightly"}, "pytorch-nightly-cpu"),
+]
+
+
+@pytest.mark.parametrize(("target", "machine", "name"), BEST)
+def test_the_best_index_comes_first_with_its_reason(target: str | None, machine: dict[str, str], name: str):
+    best = indexes_for(target, **machine)[0]
+    assert (best.name, bool(best.reason)) == (name, True)
+    assert best.channel in best.reason
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [
+        ("gfx9999", {}),  # a chip that nobody serves is no error
+        ("gfx803", {}),
+        ("gfx942", {"platform": "windows"}),
+        ("gfx942", {"machine": "aarch64"}),
+        ("gfx942", {"python": "3.7"}),
+        ("3.0", {"vendor": "nvidia"}),
+    ],
+)
+def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
+    assert indexes_for(target, **machine) == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vendor": "AMD"}, "vendor 'AMD' is none of"),
+        ({"platform": "linus"}, "did you mean linux"),
+        ({"channel": "nightlies"}, "did you mean nightly"),
+        ({"python": "312"}, "'312' is not a Python"),
+        ({"vendor": "nvidia", "target": "sm_89"}, "'sm_89' is not a compute capability"),
+    ],
+)
+def test_what_cannot_be_read_is_named(arguments: dict[str, str], message: str):
+    arguments = {"target": "gfx942"} | arguments
+    with pytest.raises(UsageError, match=message):
+        indexes_for(arguments.pop("target"), **arguments)
+
+
+def test_every_index_is_found_by_its_address_and_name():
+    assert len({one.url for one in indexes()}) == len(indexes())
+    for one in indexes():
+        assert index_at(one.url.rstrip("/")) == index_named(one.name) == one
+    assert index_at("http://localhost:8000/") is None
+    with pytest.raises(UsageError, match="did you mean amd-stable"):
+        index_named("amd-stabel")
+
+
+def test_releases_are_in_the_order_of_versions():
+    versions = [one.version for one in rocm_releases()]
+    assert versions == sorted(versions, reverse=True)
+    order = [Version(text) for text in ("10.1.0", "10.0.0", "7.14.1", "7.2", "6.4")]
+    assert [one for one in versions if one in order] == order
+
+
+def test_versions_are_text_and_series_end_at_the_dot():
+    for wrong in (2.10, 7, None, "seven"):
+        with pytest.raises(ValueError, match=r"a version is text|not a version"):
+            read_version(wrong)
+    assert starts_with(Version("2.13.1+rocm7.2"), Version("2.13"))
+    assert starts_with(Version("2.13"), Version("2.13.0"))
+    assert not starts_with(Version("2.13"), Version("2.1"))
