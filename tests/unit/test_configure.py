@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.gpus.names import generic_of
 from rocm_wheels.gpus.visible import mark_visible
 from rocm_wheels.hosts.configure.cards import choices, hip_order
-from rocm_wheels.hosts.configure.nodes import gpu_nodes
 from rocm_wheels.hosts.configure.setting import Setting
 from rocm_wheels.hosts.configure.settings import settings_for
 from rocm_wheels.hosts.configure.shells import SHELLS, lines, shell_of
@@ -147,21 +145,6 @@ def test_the_table_of_overrides_is_sound() -> None:
         refused = {option.target for option in table.refused.get(card, ())}
         assert not refused & {option.target for option in options}
     assert [option.target for option in choices("gfx1103", {"gfx1100", "gfx1102"})] == ["gfx1102", "gfx1100"]
-
-
-def test_nodes_are_counted_as_the_runtime_does(tmp_path: Path) -> None:
-    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
-    devices = tmp_path / "dev/dri"
-    devices.mkdir(parents=True)
-    for number, (gpu, minor) in enumerate([(0, 0), (0, 0), (51, 128), (52, 129), (53, 130)]):
-        place = nodes / str(number)
-        place.mkdir(parents=True)
-        (place / "gpu_id").write_text(f"{gpu}\n")
-        (place / "properties").write_text(f"cpu_cores_count 0\ndrm_render_minor {minor}\n")
-    (devices / "renderD128").touch()
-    (devices / "renderD130").touch()  # a container that was not given the second card
-    assert gpu_nodes(tmp_path) == (2, 3)
-    assert gpu_nodes(tmp_path / "nothing") == ()
 
 
 def test_lines_are_what_each_shell_reads() -> None:

@@ -33,6 +33,7 @@ COMMANDS = {
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
     "index": ("index:command", "Make, change, check and serve static package indexes."),
     "resolve-check": ("resolve_check:command", "See whether pip and uv would pick the newest build."),
+    "configure": ("configure:command", "Say which variables this machine's GPUs need."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.names import version_of
 from rocm_wheels.gpus.visible import HIP, ROCR, mark_visible
+from rocm_wheels.hosts.installed.serving import serve
 from rocm_wheels.model.compat.overrides import VARIABLE, Override, overrides
-from rocm_wheels.variants.targets import chips_of
 
 
 @dataclass(frozen=True)
@@ -62,32 +62,39 @@ def hip_order(gpus: Iterable[Gpu], env: Mapping[str, str], *, windows: bool = Fa
 
 
 def judge(
-    gpus: Sequence[Gpu], targets: Sequence[str], *, overridden: bool, platform: str, risky: bool
+    gpus: Sequence[Gpu],
+    targets: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    platform: str,
+    risky: bool,
 ) -> tuple[Card, ...]:
     """Say of each GPU (in HIP's order) what torch's ``targets`` come to for it; hidden ones are left out.
 
-    ``overridden``: the user's own override is in force, so that each is what it passes for.
+    Where the user overrides targets, each is what it passes for.
     """
-    chips = held_chips(targets)
+    overridden = bool(overriding_variables(env))
     cards = []
     for number, gpu in enumerate(gpus):
         target = (gpu.gfx or "").partition(":")[0] if overridden else own_target(gpu)
-        native = target in chips
-        options = [] if native or not target or overridden or platform == "win32" else choices(target, chips)
+        native = bool(target) and served(targets, target or "", env)
+        options = (
+            [] if native or not target or overridden or platform == "win32" else choices(target, targets)
+        )
         allowed = [option for option in options if risky or not option.risky]
         if gpu.visible:
             cards.append(Card(gpu, number, native, allowed[0] if allowed else None, known=bool(target)))
     return tuple(cards)
 
 
-def held_chips(targets: Iterable[str]) -> frozenset[str]:
-    """Return the cards that kernels for ``targets`` run on as they are; features do not count."""
-    return chips_of(target.partition(":")[0] for target in targets)
+def served(targets: Sequence[str], target: str, env: Mapping[str, str]) -> bool:
+    """Whether kernels for ``targets`` run on a GPU, as this environment has it."""
+    return serve(targets, target, xnack=env.get("HSA_XNACK") == "1").yes
 
 
-def choices(target: str, chips: Iterable[str]) -> list[Override]:
-    """Return whose kernels, of those for ``chips``, a card can run: the best first, risky ones too."""
-    held = set(chips)
+def choices(target: str, targets: Iterable[str]) -> list[Override]:
+    """Return whose kernels, of those for ``targets``, a card can run: the best first, risky ones too."""
+    held = {one.partition(":")[0] for one in targets}
     return [option for option in overrides().cards.get(target, ()) if option.target in held]
 
 

@@ -18,11 +18,11 @@ from rocm_wheels.hosts.configure.cards import (
     Card,
     choices,
     harmless,
-    held_chips,
     hip_order,
     judge,
     overriding_variables,
     own_target,
+    served,
 )
 from rocm_wheels.hosts.configure.setting import Setting
 from rocm_wheels.model.compat.overrides import VARIABLE, overrides
@@ -55,7 +55,7 @@ def settings_for(
 
     ``targets`` are those of the kernels in the installed torch: None when that is not known, empty for a
     build without any. ``platform`` is as ``sys.platform`` spells it. ``nodes`` are the runtime's numbers of
-    the cards, by their index (``nodes.gpu_nodes``); without them no card can be overridden alone.
+    the cards, by their index (``gpus.kfd``); without them no card can be overridden alone.
     """
     if platform == "darwin":
         return _for_macos(env)
@@ -67,7 +67,7 @@ def settings_for(
     if not targets:
         return (), ("the installed torch has no kernels for AMD GPUs: no variable changes that",)
     own = overriding_variables(env)
-    cards = judge(order, targets, overridden=bool(own), platform=platform, risky=risky)
+    cards = judge(order, targets, env, platform=platform, risky=risky)
     notes = [*_about_own(cards, own, targets, env), *_about_cards(cards, targets, platform)]
     if not any(card.usable for card in cards):
         return (), tuple(notes)
@@ -181,7 +181,6 @@ def _cares(plan: _Plan) -> list[str]:
 def _about_cards(cards: Sequence[Card], targets: Sequence[str], platform: str) -> list[str]:
     """Say what cannot be helped, and what only the user may decide."""
     notes = []
-    chips = held_chips(targets)
     for card in cards:
         target = own_target(card.gpu)
         if card.usable:
@@ -189,7 +188,7 @@ def _about_cards(cards: Sequence[Card], targets: Sequence[str], platform: str) -
         if not card.known or target is None:
             notes.append(f"{card}: nothing tells its target; it is left as it is")
             continue
-        possible = choices(target, chips)
+        possible = choices(target, targets)
         said = f"{card}: torch has no kernels for it"
         if possible and platform == "win32":
             said += f", and {overrides().windows.note}"
@@ -205,7 +204,6 @@ def _about_own(
     """Say which of the user's variables stay, and where they do harm."""
     if not own:
         return []
-    chips = held_chips(targets)
     notes = [f"{name}={env[name]} is your own and stays" for name in own]
     notes += [
         f"{name} is set and empty, and then ROCm of before mid-2026 uses no GPU: unset it"
@@ -213,6 +211,7 @@ def _about_own(
         if not env[name]
     ]
     for card in cards:
-        if own_target(card.gpu) in chips and card.gpu.gfx != card.gpu.native:
+        target = own_target(card.gpu) or ""
+        if served(targets, target, env) and card.gpu.gfx != card.gpu.native:
             notes.append(f"{card} has kernels of its own and now passes for {card.gpu.gfx}: unset {own[0]}")
     return notes

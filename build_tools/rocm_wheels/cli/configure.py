@@ -1,0 +1,85 @@
+"""``rocm-wheels configure``: the variables that this machine's cards need."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+
+_SHELLS = ("sh", "fish", "powershell", "cmd", "github")
+_HELP = """Say which variables this machine's GPUs need for the installed torch.
+
+Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
+torch has no kernels for and that is known to run another's; HIP_VISIBLE_DEVICES hides cards that torch cannot
+use beside one that it can. What you have set yourself is never changed, only spoken of.
+
+\b
+  eval "$(rocm-wheels configure --print)"              in a shell
+  rocm-wheels configure --print --shell github >> "$GITHUB_ENV"
+  rocm_wheels.configure()                              in Python, before torch
+"""
+
+
+@click.command("configure", help=_HELP)
+@click.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
+@click.option("--shell", type=click.Choice(_SHELLS), help="Whose lines [default: the shell's of $SHELL].")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Python or virtual environment whose torch it is about [default: this one].",
+)
+@click.option(
+    "--gfx", multiple=True, metavar="LIST", help="Cards, as the runtime numbers them, in place of a look."
+)
+@click.option("--risky", is_flag=True, help="Also what is known to hang some machines; it says so.")
+def command(  # noqa: PLR0917 - click passes them by name
+    as_lines: bool,
+    shell: str | None,
+    as_json: bool,
+    python: Path | None,
+    gfx: tuple[str, ...],
+    risky: bool,
+) -> None:
+    """Look, decide, print."""
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.hosts.configure.machine import configuration
+    from rocm_wheels.hosts.configure.shells import lines, shell_of
+
+    if shell and not as_lines:
+        raise UsageError("--shell says how lines are printed", tip="add --print")
+    if as_lines and as_json:
+        raise UsageError("--print and --json exclude each other", tip="leave one of them out")
+    env = environment()
+    found = configuration(env, python=python, gfx=gfx, risky=risky)
+    if as_json:
+        gpus = [asdict(gpu) for gpu in found.seen.hardware.gpus]
+        said = {
+            "settings": [asdict(one) for one in found.settings],
+            "notes": found.notes,
+            "torch": found.seen.torch,
+            "targets": found.seen.targets,
+            "gpus": gpus,
+        }
+        click.echo(json.dumps(said, indent=1))
+        return
+    for note in found.notes:
+        log.note(note)
+    if as_lines:
+        for line in lines(found.settings, shell or shell_of(env, sys.platform)):
+            click.echo(line)
+        return
+    log.note(found.seen.torch)
+    for one in found.settings:
+        click.echo(f"{one.name}={one.value}\n  {one.why}\n  {one.source}")
+    if found.settings:
+        log.note('tip: eval "$(rocm-wheels configure --print)"')
+    else:
+        click.echo("no variable is needed")
