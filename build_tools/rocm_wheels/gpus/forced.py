@@ -90,6 +90,15 @@ def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
     return found
 
 
+def blank_overrides(env: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each override that is set and blank, which the runtime does not start with."""
+    return [
+        f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
+        for variable, text in sorted(env.items())
+        if variable.startswith(OVERRIDE) and not text.strip()
+    ]
+
+
 def major_minor(version: str) -> str:
     """Return ``7.2`` of ``7.2.0-43`` or ``7.2.0rc1``; ValueError for what has no two numbers."""
     found = _VERSION.match(version.strip())

@@ -12,9 +12,6 @@ def described(pci_id: str | None) -> PciEntry | None:
     """Return what the table knows of a card (``1002:74a1``), None for one that it does not know."""
     if pci_id is None:
         return None
-    try:
-        from .pci import lookup
-    except ImportError:
-        return None
+    from .pci import lookup
 
     return lookup(pci_id)

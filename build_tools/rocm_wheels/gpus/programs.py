@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ def run_program(words: Sequence[str], env: Mapping[str, str], timeout: float) ->
     It is looked for in the PATH of ``env``. After ``timeout`` seconds it is killed, and not waited for: a
     program that hangs inside the GPU driver does not even die.
     """
+    import shutil
     import subprocess
     import tempfile
 
@@ -72,6 +71,7 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _kill(running: object) -> None:
+    import signal
     import subprocess
 
     assert isinstance(running, subprocess.Popen)

@@ -1,0 +1,125 @@
+"""Cards of Linux: the kernel driver's topology, ROCm's tools where that is not there, and the PCI bus."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from .forced import OVERRIDE, Forced
+from .gpu import Gpu
+from .kfd import Topology, read_topology
+from .nvidia import ask_nvidia
+from .pci_bus import PciCard, ask_lspci, gpu_of, read_cards
+from .programs import Runner
+from .rocm_tools import ask_rocm_tools
+
+_WSL = "dev/dxg"
+_MODULE = "sys/module/amdgpu"
+
+
+class LinuxMachine:
+    """One look at a Linux machine; ``faults`` and ``tried`` fill up as it goes."""
+
+    def __init__(self, env: Mapping[str, str], root: Path, run: Runner) -> None:
+        """Read the PCI bus; everything else is asked for."""
+        self._env, self._root, self._run = env, root, run
+        self.faults: list[str] = []
+        self.tried: list[str] = []
+        self.cuda: str | None = None
+        self._cards, self._bus_seen = read_cards(root)
+        self._source = "pci"
+        if self._bus_seen:
+            self.tried.append(f"PCI bus: {len(self._cards)} cards")
+
+    def amd(self, overrides: Mapping[int | None, str]) -> list[Gpu]:
+        """Return AMD's cards by the best source that answers."""
+        topology = read_topology(self._root)
+        self.faults += topology.faults
+        there = f"{len(topology.gpus)} AMD GPUs" if topology.present else "no such driver"
+        self.tried.append(f"kfd: {there}")
+        if topology.gpus:
+            return self._with_the_rest(_posed(topology, overrides))
+        wsl = os.path.exists(self._root / _WSL)  # noqa: PTH110 - an odd folder is no reason to stop
+        if self._bus_seen and not self._of("1002") and not wsl:
+            self.tried.append("ROCm's tools: not asked, there is no AMD card on the PCI bus")
+            return []
+        gpus, _ = ask_rocm_tools(self._env, self._run, self.faults, self.tried)
+        if gpus:
+            return self._with_the_rest([_pose(gpu, overrides.get(None)) for gpu in gpus])
+        self._ask_lspci()
+        found = [gpu_of(card, self._source) for card in self._of("1002")]
+        return [_pose(gpu, overrides.get(None)) for gpu in found if gpu]
+
+    def others(self, forced: Forced, vendors: Collection[str]) -> list[Gpu]:
+        """Return the cards of other makers; NVIDIA's as its driver names them."""
+        if not self._bus_seen:
+            self._ask_lspci()
+        found = [gpu_of(card, self._source) for card in self._cards if not card.pci_id.startswith("1002:")]
+        gpus = [gpu for gpu in found if gpu and gpu.vendor in vendors]
+        nvidia = [gpu for gpu in gpus if gpu.vendor == "nvidia"]
+        if (
+            "nvidia" in vendors
+            and forced.capability is None
+            and (nvidia or not self._bus_seen or self._wsl())
+        ):
+            asked, self.cuda = ask_nvidia(nvidia, self._env, self._run, self.faults, self.tried)
+            return [*asked, *(gpu for gpu in gpus if gpu.vendor != "nvidia")]
+        return gpus
+
+    def driver(self) -> str | None:
+        """Return the version of the amdgpu driver: its own, or the kernel's that it is a part of."""
+        if not os.path.isdir(self._root / _MODULE):  # noqa: PTH112
+            return None
+        own = _text(self._root / _MODULE / "version")
+        return own or f"in Linux {_text(self._root / 'proc/sys/kernel/osrelease') or 'of unknown version'}"
+
+    def _of(self, vendor: str) -> list[PciCard]:
+        return [card for card in self._cards if card.pci_id.startswith(f"{vendor}:")]
+
+    def _wsl(self) -> bool:
+        return os.path.exists(self._root / _WSL)  # noqa: PTH110
+
+    def _ask_lspci(self) -> None:
+        if not self._bus_seen and self._source == "pci":
+            self._source = "lspci"
+            self._cards, _ = ask_lspci(self._env, self._run, self.faults, self.tried)
+
+    def _with_the_rest(self, gpus: list[Gpu]) -> list[Gpu]:
+        """Add the cards of the bus that the runtime does not number: too old for it, or given to others."""
+        slots = {gpu.address for gpu in gpus}
+        unplaced = Counter(gpu.pci_id for gpu in gpus if gpu.address is None)
+        if None in unplaced:  # a source that tells names only: nobody knows which card is which
+            return gpus
+        for card in self._of("1002"):
+            if card.address in slots:
+                continue
+            if unplaced[card.pci_id] > 0:
+                unplaced[card.pci_id] -= 1
+                continue
+            if gpu := gpu_of(card, self._source):
+                hidden = f"{gpus[0].source}, which does not list it for computing"
+                gpus.append(replace(gpu, visible=False, hidden_by=hidden))
+        return gpus
+
+
+def _posed(topology: Topology, overrides: Mapping[int | None, str]) -> list[Gpu]:
+    pairs = zip(topology.gpus, topology.nodes, strict=True)
+    return [_pose(gpu, overrides.get(node, overrides.get(None))) for gpu, node in pairs]
+
+
+def _pose(gpu: Gpu, other: str | None) -> Gpu:
+    if other is None:
+        return gpu
+    return replace(
+        gpu, gfx=other, notes=(*gpu.notes, f"{OVERRIDE} makes {gpu.native or 'it'} pose as {other}")
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

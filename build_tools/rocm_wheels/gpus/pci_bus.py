@@ -1,0 +1,118 @@
+"""Cards on the PCI bus: the kernel's files, or lspci where those are not to be seen.
+
+It tells which cards there are, also without any driver; what target a card has is looked up in a table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .gpu import Gpu
+from .names import INTEGRATED
+from .pci_names import described
+from .programs import Runner
+
+DEVICES = "sys/bus/pci/devices"
+VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
+_ACCELERATOR = 0x1200  # Instinct cards have no display and say this
+_LSPCI = re.compile(
+    r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [^\[]*\[([0-9a-f]{4})\]: (.*) "
+    r"\[([0-9a-f]{4}):([0-9a-f]{4})\](?: \(rev [0-9a-f]+\))?(?: \(prog-if .*\))?\s*$"
+)
+
+
+@dataclass(frozen=True)
+class PciCard:
+    """A card: vendor:device, its slot, and a name when something says it."""
+
+    pci_id: str
+    address: str
+    name: str = ""
+
+
+def read_cards(root: Path) -> tuple[list[PciCard], bool]:
+    """Return the display and accelerator cards of the bus by their slots, and whether the bus can be seen."""
+    try:
+        slots = sorted(os.listdir(root / DEVICES))  # noqa: PTH208 - names; there may be hundreds
+    except OSError:
+        return [], False
+    found = []
+    for slot in slots:
+        kind, vendor, device = (_hex(root / DEVICES / slot / key) for key in ("class", "vendor", "device"))
+        if kind is not None and vendor is not None and device is not None:
+            card = PciCard(f"{vendor:04x}:{device:04x}", slot)
+            found += [card] if _is_card(kind >> 8, f"{vendor:04x}") else []
+    return found, True
+
+
+def ask_lspci(
+    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
+) -> tuple[list[PciCard], bool]:
+    """Return the same by lspci."""
+    answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
+    if not answer.found or answer.fault:
+        tried.append("lspci: no answer" if answer.found else "lspci: not installed")
+        faults += [answer.fault] if answer.fault else []
+        return [], False
+    cards = read_lspci(answer.out)
+    tried.append(f"lspci: {len(cards)} cards")
+    if not cards and answer.out.strip() and not _looks_like_lspci(answer.out):
+        faults.append(f"lspci printed no list of devices, but {answer.out.strip().splitlines()[0][:60]!r}")
+        return [], False
+    return cards, True
+
+
+def read_lspci(text: str) -> list[PciCard]:
+    """Read ``lspci -nn``: the ids of the class and of the device stand in brackets."""
+    found = []
+    for match in filter(None, map(_LSPCI.match, text.splitlines())):
+        slot, kind, name, vendor, device = match.groups()
+        if _is_card(int(kind, 16), vendor):
+            address = slot if slot.count(":") == 2 else f"0000:{slot}"
+            found.append(PciCard(f"{vendor}:{device}", address, name))
+    return found
+
+
+def gpu_of(card: PciCard, source: str) -> Gpu | None:
+    """Return a card as a GPU; None for a maker that matters to no wheel (a server's console)."""
+    vendor = VENDORS.get(card.pci_id[:4])
+    if vendor is None:
+        return None
+    entry = described(card.pci_id)
+    target = entry.gfx if entry else None
+    known = target or (entry and vendor != "amd")
+    integrated = entry.integrated if entry else None
+    return Gpu(
+        vendor=vendor,
+        gfx=target,
+        native=target,
+        name=(entry.name if entry else "") or card.name,
+        pci_id=card.pci_id,
+        address=card.address,
+        integrated=integrated if integrated is not None else (target in INTEGRATED or None),
+        capability=entry.capability if entry else None,
+        source=source,
+        confidence="derived" if known else "unknown",
+    )
+
+
+def _looks_like_lspci(text: str) -> bool:
+    return any(
+        re.match(r"(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] ", line) for line in text.splitlines()
+    )
+
+
+def _is_card(kind: int, vendor: str) -> bool:
+    # Intel's NPUs are accelerators too, and no GPUs
+    return kind >> 8 == 3 or (kind == _ACCELERATOR and vendor == "1002")
+
+
+def _hex(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii", errors="replace"), 16)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,183 @@
+"""ROCm's own tools, asked where the driver's files say nothing: rocminfo, rocm_agent_enumerator, amd-smi.
+
+They are asked without the variables that hide GPUs or let them pose as others: those are applied later, so
+that hidden GPUs are known too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .gpu import Gpu
+from .names import INTEGRATED, is_chip
+from .pci_names import described
+from .programs import Runner
+
+_HIDING = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION", "ROCM_TARGET_LST")
+_TIMEOUT = 10.0  # seconds; amd-smi takes two on a machine with eight cards
+_AGENT = re.compile(r"^\*{3,}\s*\nAgent \d+\s*\n\*{3,}\s*$", re.MULTILINE)
+_NAMES = re.compile(r"gfx[0-9a-f]+")
+
+
+class NotRead(Exception):
+    """What a tool printed is not what it prints."""
+
+
+def ask_rocm_tools(
+    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
+) -> tuple[list[Gpu], str]:
+    """Return the GPUs of the first tool that names some, and which tool that was; faults are added."""
+    plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING)}
+    plain["LC_ALL"] = "C"
+    for words, read in _TOOLS:
+        answer = run(words, plain, _TIMEOUT)
+        if not answer.found:
+            tried.append(f"{words[0]}: not installed")
+            continue
+        try:
+            if answer.fault:
+                raise NotRead(answer.fault)
+            gpus = read(answer.out)
+        except NotRead as cause:
+            tried.append(f"{words[0]}: no answer")
+            faults.append(str(cause))
+            continue
+        tried.append(f"{words[0]}: {len(gpus)} AMD GPUs")
+        if gpus:
+            return gpus, words[0]
+    return [], ""
+
+
+def read_rocminfo(text: str) -> list[Gpu]:
+    """Read what rocminfo prints. NotRead when that is no list of agents.
+
+    An agent lists the generic targets that its code may be compiled for as further ISAs, deeper in the text:
+    only the agent's own name counts.
+    """
+    parts = _AGENT.split(text)
+    if len(parts) < 2:
+        last = (text.strip().splitlines() or ["nothing"])[-1].strip()
+        raise NotRead(f"rocminfo printed no agents, but {last!r}")
+    found: list[Gpu] = []
+    for part in parts[1:]:
+        fields = {key: value for key, value in _fields(part) if value}
+        if fields.get("Device Type") == "GPU":
+            found.append(_agent(fields, len(found)))
+    return found
+
+
+def _agent(fields: Mapping[str, str], index: int) -> Gpu:
+    chip = fields.get("Name", "").split(":")[0]
+    device = re.search(r"\(0x([0-9a-f]+)\)", fields.get("Chip ID", ""))
+    pci_id = f"1002:{int(device[1], 16):04x}" if device else None
+    place = _number(fields.get("BDFID", ""))
+    units, per_unit = _number(fields.get("Compute Unit", "")), _number(fields.get("SIMDs per CU", ""))
+    uuid = fields.get("Uuid", "")
+    return amd_gpu(
+        chip,
+        "rocminfo",
+        index=index,
+        name=fields.get("Marketing Name", ""),
+        pci_id=pci_id,
+        address=None
+        if place is None
+        else f"{_domain(fields)}:{place >> 8 & 255:02x}:{place >> 3 & 31:02x}.{place & 7}",
+        uuid=uuid if re.fullmatch(r"GPU-[0-9a-fA-F]{16}", uuid) else None,
+        integrated=True if fields.get("Memory Properties") == "APU" else None,
+        simd_count=units * per_unit if units and per_unit else None,
+    )
+
+
+def read_agents(text: str) -> list[Gpu]:
+    """Read what rocm_agent_enumerator prints: a name a line; gfx000 is the processor. NotRead otherwise."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    odd = next((line for line in lines if not _NAMES.match(line)), None)
+    if odd is not None:
+        raise NotRead(f"rocm_agent_enumerator printed {odd!r} in place of the names of GPUs")
+    chips = [line.split(":")[0] for line in lines if not line.startswith("gfx000") and "generic" not in line]
+    return [amd_gpu(chip, "rocm_agent_enumerator", index=index) for index, chip in enumerate(chips)]
+
+
+def read_amd_smi(text: str) -> list[Gpu]:
+    """Read the JSON of ``amd-smi static --asic --bus --json``: a list, in newer versions in ``gpu_data``.
+
+    NotRead for anything else. amd-smi numbers by slot and not as HIP does, which matters only when both say
+    different things; there is no better source at this place.
+    """
+    import json
+
+    try:
+        data: Any = json.loads(text)
+    except ValueError:
+        raise NotRead(f"amd-smi printed no JSON, but {text.strip()[:60]!r}") from None
+    cards = data.get("gpu_data") if isinstance(data, dict) else data
+    if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
+        raise NotRead("amd-smi printed JSON that is no list of GPUs")
+    return [_card(card, index) for index, card in enumerate(cards)]
+
+
+def _card(card: Mapping[str, Any], index: int) -> Gpu:
+    asic, bus = (_part(card, key) for key in ("asic", "bus"))
+    device = re.fullmatch(r"0x([0-9a-fA-F]{1,4})", str(asic.get("device_id", "")))
+    address = str(bus.get("bdf", card.get("bdf", ""))).lower()
+    name = str(asic.get("market_name", ""))
+    units = asic.get("num_compute_units")
+    return amd_gpu(
+        str(asic.get("target_graphics_version", "")).lower(),
+        "amd-smi",
+        index=index,
+        name="" if name in {"N/A", "0x0000"} else name,
+        pci_id=f"1002:{int(device[1], 16):04x}" if device else None,
+        address=address if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address) else None,
+        simd_count=4 * units if isinstance(units, int) else None,
+    )
+
+
+def _part(card: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = card.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None, **more: Any) -> Gpu:
+    """Return an AMD GPU as a tool described it; a name that is no target is looked up by the PCI id."""
+    entry = described(pci_id)
+    known = is_chip(chip)
+    target = chip if known else entry.gfx if entry else None
+    if more.get("integrated") is None:
+        said = entry.integrated if entry else None
+        more["integrated"] = said if said is not None else (target in INTEGRATED or None)
+    return Gpu(
+        vendor="amd",
+        gfx=target,
+        native=target,
+        name=name or (entry.name if entry else ""),
+        pci_id=pci_id,
+        source=source,
+        confidence="read" if known else "derived" if target else "unknown",
+        **more,
+    )
+
+
+def _fields(part: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an agent itself: two blanks deep, before its lists."""
+    for line in part.splitlines():
+        if match := re.match(r" {2}(\S[^:]*):+ *(.*?) *$", line):
+            yield match[1], match[2]
+
+
+def _domain(fields: Mapping[str, str]) -> str:
+    return f"{_number(fields.get('Domain', '')) or 0:04x}"
+
+
+def _number(text: str) -> int | None:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None
+
+
+_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], list[Gpu]]], ...] = (
+    (("rocminfo",), read_rocminfo),
+    (("rocm_agent_enumerator",), read_agents),
+    (("amd-smi", "static", "--asic", "--bus", "--json"), read_amd_smi),
+)
