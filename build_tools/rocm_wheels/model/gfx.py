@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
 from rocm_wheels.errors import UsageError
+from rocm_wheels.model.compat.facts import Fact, FactTable, Source
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import Record, did_you_mean, load
 
@@ -22,21 +24,43 @@ VARIABLE = "PYTORCH_ROCM_ARCH"
 _FEATURES = re.compile(r"(?::(?:xnack|sramecc)[+-])*")
 
 
+Attribute = Literal["products", "families", "excluded", "aotriton", "readiness", "wave", "fp8"]
+
+
 class GfxTarget(Record):
-    """A GPU target. ``aotriton`` is the first release of aotriton that has kernels for it."""
+    """A GPU target.
+
+    ``aotriton`` is the first release of aotriton that has kernels for it. ``excluded`` are projects of
+    ROCm that are not built for it, with the address of the issue that says why ("": none is named).
+    ``wave`` is the threads of a wavefront, ``fp8`` what 8-bit floats its matrix units take, ``mx``
+    whether they take block-scaled types. ``readiness`` is TheRock's word on it, by platform. ``known``
+    says of an attribute how it is known, where that is not as for the whole table (``fact_of``).
+    """
 
     product: str
+    products: tuple[str, ...] = Field(min_length=1)
     families: tuple[str, ...]
     aotriton: str | None = None
+    wave: int
+    fp8: Literal["fnuz", "ocp", "none"]
+    mx: bool = False
+    readiness: Mapping[Literal["linux", "windows"], Literal["build", "sanity", "release"]] = {}
+    excluded: Mapping[str, str] = {}
+    known: Mapping[Attribute, Fact] = {}
 
 
-class _Table(Record):
+class _Table(FactTable):
+    known: Mapping[Attribute, Fact]
     kinds: tuple[str, ...]
     targets: Mapping[str, GfxTarget] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _names(self) -> _Table:
-        for name in self.targets:
+        if lacking := sorted(set(get_args(Attribute)) - set(self.known)):
+            raise ValueError(f"`known` does not say how these are known: {', '.join(lacking)}")
+        for name, target in self.targets.items():
+            if target.wave not in {32, 64}:
+                raise ValueError(f"{name}: a wavefront has 32 or 64 threads")
             if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
                 raise ValueError(f"{name} is not the name of a GPU target")
         return self
@@ -58,6 +82,13 @@ def _table() -> _Table:
 def gfx_targets() -> Mapping[str, GfxTarget]:
     """Return all targets by name, in the order of the table."""
     return _table().targets
+
+
+def fact_of(target: str, attribute: Attribute) -> tuple[Fact, Source]:
+    """Return how an attribute of a target is known, and where it was read. Raises KeyError for no target."""
+    table = _table()
+    fact = table.targets[target].known.get(attribute) or table.known[attribute]
+    return fact, table.sources[fact.source]
 
 
 def gfx_families() -> dict[str, tuple[str, ...]]:
