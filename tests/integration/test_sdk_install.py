@@ -257,8 +257,8 @@ def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_
     fresh = tmp_path / "fresh"
     fresh.mkdir()
 
-    def said() -> str:
-        return capture([made.python, "-c", "import torchy; print(torchy.n)"], env=ENV)
+    def said() -> str:  # without bytecode, which is known by the second and the size of its source
+        return capture([made.python, "-B", "-c", "import torchy; print(torchy.n)"], env=ENV)
 
     for n in ("1", "2"):  # the same file name, other content
         install_wheel(made, wheel(fresh, "torchy", "2.9", f"n = {n}", ("surely-missing",)), env=NO_NETWORK)
