@@ -6,7 +6,7 @@ import signal
 
 
 def pytest_configure() -> None:
-    """Take back signals that are ignored: under nohup, or behind a shell's &, tests that send them would hang."""
+    """Take back signals that are ignored: under nohup, tests that send them would wait for ever."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hangup = getattr(signal, "SIGHUP", None)
