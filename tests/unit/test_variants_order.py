@@ -176,9 +176,15 @@ def test_each_rank_has_its_reason() -> None:
             "its provider rocm-bootstrapp is not known here, and is not run",
         ),
         (
-            Provider(static_properties={"gfx_arch": ("gfx90a",)}),
+            Provider(static_properties={"gfx_arch": ("gfx1100", "gfx9_4_generic", "gfx942")}),
             (),
-            ("gfx90a",),
+            ["gfx942", "gfx9_4_generic"],
+            "this machine, of what the document lists for every machine",
+        ),
+        (
+            Provider(static_properties={"level": ("2", "1")}),
+            (),
+            None,
             "listed in the document, the same for every machine",
         ),
         (

@@ -25,6 +25,9 @@ PLUGINS = {  # the providers that are answered for here, with the namespace that
 }
 
 
+_OF_MACHINES = {("amd", "gfx_arch")}  # never the same for every machine, whatever a document says
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a machine supports of one namespace, best first, and who says so; or why that is nothing."""
@@ -63,7 +66,9 @@ def answers(
 
     ``plugins`` is what it supports of the namespaces in ``PLUGINS``; a namespace that a document names no
     provider for (format 0.1.1) is looked up there. What another plugin would say is not known, so nothing of
-    it is supported. Optional providers count when their namespace is ``enabled``.
+    it is supported. Optional providers count when their namespace is ``enabled``. GPU targets that a document
+    lists for every machine are narrowed to those of ``plugins`` and ranked as there, as the PEP allows: a
+    wheel for another GPU is of no use, whoever lists it.
     """
     return {
         namespace: _answer(namespace, metadata.providers.get(namespace), plugins, enabled)
@@ -81,13 +86,23 @@ def _answer(
     if provider.optional and namespace not in enabled:
         return Answer({}, "its provider is optional, and not enabled")
     if provider.static_properties:
-        return Answer(_static(provider), "listed in the document, the same for every machine")
+        return _listed(namespace, provider, plugins.get(namespace))
     if provider.builtin:
         return Answer({}, f"{provider.builtin} is a matter of the installer, and not answered here")
     plugin = canonicalize_name(Requirement(provider.requires[0]).name)
     if plugin not in PLUGINS:
         return Answer({}, f"its provider {plugin} is not known here, and is not run")
     return Answer(plugins.get(PLUGINS[plugin], {}), f"this machine, for {plugin}")
+
+
+def _listed(namespace: str, provider: Provider, machine: Mapping[str, Sequence[str]] | None) -> Answer:
+    features: dict[str, Sequence[str]] = dict(_static(provider))
+    source = "listed in the document, the same for every machine"
+    for feature, values in features.items():
+        if machine is not None and (namespace, feature) in _OF_MACHINES:
+            features[feature] = [one for one in machine.get(feature, ()) if one in values]
+            source = "this machine, of what the document lists for every machine"
+    return Answer(features, source)
 
 
 def _static(provider: Provider) -> dict[str, tuple[str, ...]]:

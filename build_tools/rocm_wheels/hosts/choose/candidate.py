@@ -31,13 +31,24 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What the machine supports of a feature, best first, and who says so; no values: why there are none."""
+
+    namespace: str
+    feature: str
+    values: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
 class Choice:
     """What a requirement gets. ``candidates`` are in the order of their ranks, then those that are out.
 
     ``index`` is the URL of the index, ``layout`` how it serves GPUs: ``variants``, ``multi-arch`` (kernels
     in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
     (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
-    wheel has kernels for it; when some have none ``visible_line`` hides these (``HIP_VISIBLE_DEVICES=0``).
+    wheel has kernels for it (empty: nothing says); when some have none ``visible_line`` hides these
+    (``HIP_VISIBLE_DEVICES=0``). ``known`` is what the variants were compared with.
     """
 
     requirement: str
@@ -51,3 +62,4 @@ class Choice:
     notes: tuple[str, ...]
     served: tuple[tuple[Gpu, bool], ...]
     visible_line: str | None
+    known: tuple[Known, ...] = ()

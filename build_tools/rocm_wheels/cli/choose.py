@@ -1,0 +1,182 @@
+"""``rocm-wheels choose``: which file of an index a machine gets, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.shell import hide_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocm_wheels.gpus.gpu import Gpu, Hardware
+    from rocm_wheels.hosts.choose.candidate import Candidate, Choice
+    from rocm_wheels.hosts.choose.host import Host
+
+_MOST_OUT = 10
+_MOST_VALUES = 8
+_HELP = """Choose a wheel of an index for each REQUIREMENT, and say why that one.
+
+The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
+then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm say.
+Without --index the best one that is known for the machine is taken.
+
+\b
+INDEX is any of
+  a URL or folder with a page a project       https://repo.example/simple/
+  an address with {family} in it              https://repo.example/v2/{family}/
+  a folder that just holds wheels             dist/
+
+The exit code is 17 when nothing fits; the wheel that came nearest is named.
+"""
+
+
+@click.command("choose", help=_HELP)
+@click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
+@click.option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
+@click.option(
+    "--gfx",
+    multiple=True,
+    metavar="LIST|none",
+    help="GPUs of the machine, best first: gfx942,gfx1100; can be repeated [default: look].",
+)
+@click.option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@click.option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")
+@click.option(
+    "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
+)
+@click.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
+@click.option(
+    "--channel",
+    type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
+    default="stable",
+    show_default=True,
+    help="Without --index: of which channel.",
+)
+@click.option("--pre", is_flag=True, help="Take pre-releases too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List all wheels, not the first of those that are out."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    requirements: tuple[str, ...],
+    index: str | None,
+    gfx: tuple[str, ...],
+    rocm: str | None,
+    python: str | None,
+    platform: str | None,
+    enable: tuple[str, ...],
+    channel: str,
+    pre: bool,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Choose, and print what was chosen; 17 when something has no wheel that fits."""
+    from rocm_wheels.hosts.choose.choosing import choose
+    from rocm_wheels.hosts.choose.machine import Stated, host_of
+    from rocm_wheels.index.reach import Reach
+
+    host = host_of(environment(), Stated(gfx, rocm, python, platform, enable))
+    choices = choose(requirements, index, host, Reach(), channel=channel, pre=pre)
+    if as_json:
+        whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
+        click.echo(hide_credentials(json.dumps(whole, indent=1)))
+        return
+    lines = [*host_as_text(host), *(line for one in choices for line in ["", *_text(one, everything)])]
+    click.echo(hide_credentials("\n".join(lines)))
+    for choice in choices:
+        for note in choice.notes:
+            log.note(f"{choice.project}: {note}" if len(choices) > 1 else note)
+
+
+def host_as_json(host: Host) -> dict[str, object]:
+    """Return a machine as ``--json`` prints it."""
+    from dataclasses import asdict
+
+    return {
+        "platform": host.platform,
+        "machine": host.machine,
+        "python": host.full_python or host.python,
+        "gpus": [asdict(gpu) for gpu in host.hardware.gpus],
+        "rocm": [asdict(one) for one in host.hardware.rocm],
+        "driver": host.hardware.driver,
+        "faults": list(host.hardware.faults),
+        "supported": {ns: {f: list(v) for f, v in found.items()} for ns, found in host.supported.items()},
+    }
+
+
+def choice_as_json(choice: Choice) -> dict[str, object]:
+    """Return a choice as ``--json`` prints it: the fields of the record; GPUs by their place and target."""
+    from dataclasses import asdict
+
+    return {
+        "requirement": choice.requirement,
+        "project": choice.project,
+        "extras": list(choice.extras),
+        "index": choice.index,
+        "layout": choice.layout,
+        "picked": asdict(choice.picked) if choice.picked else None,
+        "requires": list(choice.requires),
+        "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
+        "visible_line": choice.visible_line,
+        "known": [asdict(one) for one in choice.known],
+        "notes": list(choice.notes),
+        "candidates": [asdict(one) for one in choice.candidates],
+    }
+
+
+def host_as_text(host: Host) -> list[str]:
+    """Return lines about a machine: its Python, GPUs and ROCm, each with where it is known from."""
+    lines = [f"machine  {host.platform} {host.machine}, Python {host.full_python or host.python}"]
+    lines += [f"GPU      {_gpu(gpu)}" for gpu in host.hardware.gpus] or [
+        f"GPU      none{_looked(host.hardware)}"
+    ]
+    lines += [f"ROCm     {one.version} ({one.source}: {one.path})" for one in host.hardware.rocm[:1]]
+    return lines + [f"fault    {fault}" for fault in host.hardware.faults]
+
+
+def _gpu(gpu: Gpu) -> str:
+    number = "-" if gpu.index is None else str(gpu.index)
+    said = [
+        number,
+        gpu.gfx or f"{gpu.vendor}, target not known",
+        gpu.name,
+        f"({gpu.source}, {gpu.confidence})",
+    ]
+    hidden = [] if gpu.visible else [f"hidden by {gpu.hidden_by}"]
+    return " ".join(filter(None, [*said, *hidden])) + "".join(f"; {note}" for note in gpu.notes)
+
+
+def _looked(hardware: Hardware) -> str:
+    return f" ({'; '.join(hardware.tried)})" if hardware.tried else " (stated)"
+
+
+def _text(choice: Choice, everything: bool) -> list[str]:
+    picked = choice.picked
+    lines = [f"{choice.requirement}  from {choice.index} ({choice.layout})"]
+    if picked is not None:
+        lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
+    lines += [f"  install  {requirement}" for requirement in choice.requires]
+    if choice.visible_line:
+        lines.append(f"  set      {choice.visible_line}")
+    for one in choice.known:
+        values = one.values if len(one.values) <= _MOST_VALUES else (*one.values[:_MOST_VALUES], "…")
+        lines.append(
+            f"  has      {one.namespace} :: {one.feature} :: {', '.join(values) or '-'}  ({one.source})"
+        )
+    return lines + _table(choice.candidates, everything)
+
+
+def _table(candidates: Sequence[Candidate], everything: bool) -> list[str]:
+    ranked = [one for one in candidates if one.rank is not None]
+    out = [one for one in candidates if one.rank is None]
+    shown = [*ranked, *(out if everything else out[:_MOST_OUT])]
+    width = max((len(one.name) for one in shown), default=0)
+    lines = [f"  {one.rank or 'out':>4}   {one.name:{width}}  {one.reason}" for one in shown]
+    left = len(ranked) + len(out) - len(shown)
+    return lines + ([f"         and {left} more that are out: --all lists them"] if left else [])

@@ -1,0 +1,149 @@
+"""What else is to be said of a choice: the CPU wheel, said plainly; what is served; what an index lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+
+from rocm_wheels.hosts.choose.devices import Devices
+from rocm_wheels.hosts.choose.documents import unlisted
+from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.hosts.choose.misses import nearest
+from rocm_wheels.hosts.choose.picking import Picked, vendor_of
+from rocm_wheels.hosts.choose.ranking import Ranked
+from rocm_wheels.hosts.choose.served import Served, amd_gpus
+from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
+from rocm_wheels.index.reading import file_name
+from rocm_wheels.variants.document import NULL_LABEL
+
+_VENDORS = {"nvidia": "NVIDIA", "intel": "Intel"}
+_MOST = 5
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is known of a choice when it is made."""
+
+    requirement: Requirement
+    host: Host
+    sifted: Sifted
+    picked: Picked
+    layout: str
+    served: Served
+    devices: Devices | None = None
+
+    @property
+    def best(self) -> Ranked:
+        """The wheel that is taken."""
+        return self.picked.ranking.ranked[0]
+
+
+def notes_of(found: Findings) -> tuple[str, ...]:
+    """Return sentences for people, the most important first."""
+    said = (_cpu(found), _kernels(found), _newer(found), _documents(found), _files(found))
+    return tuple(dict.fromkeys(note for several in said for note in several))
+
+
+def is_for_cpu(found: Findings) -> bool:
+    """Tell whether the wheel that is taken is one without code for GPUs, as far as the index says."""
+    offer = found.best.offer
+    if found.layout == "variants":
+        return offer.name.label in (None, NULL_LABEL)
+    return kind_of(offer.version) == "cpu"
+
+
+def _cpu(found: Findings) -> Iterator[str]:
+    file, vendor = found.best.offer.file, vendor_of(found.host)
+    if is_for_cpu(found):
+        yield f"{file} is the wheel for the CPU: {_why_cpu(found, vendor)}"
+    elif found.picked.second_best:
+        yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
+    if vendor in _VENDORS and kind_of(found.best.offer.version) not in ("cuda", "xpu"):
+        from rocm_wheels.hosts.choose.known_indexes import index_of_vendor
+
+        theirs = index_of_vendor(found.host)
+        where = f": their wheels are at {theirs.url}" if theirs else ""
+        yield f"the GPU here is one of {_VENDORS[vendor]}{where}"
+
+
+def _why_cpu(found: Findings, vendor: str) -> str:
+    missed = [one for one in found.picked.out if one.offer.stage is Stage.PROPERTIES]
+    same = [one for one in missed if one.offer.version == found.picked.version]
+    if vendor != "amd":
+        unknown = [gpu for gpu in amd_gpus(found.host.hardware) if not gpu.gfx]
+        return "the target of the AMD GPU is not known" if unknown else "there is no AMD GPU here"
+    if not same:
+        return "the index has no build for AMD GPUs that fits"
+    near = nearest(same, found.host)
+    return f"no variant fits this machine; the nearest is {near.offer.name.label}: {near.reason}"
+
+
+def _kernels(found: Findings) -> Iterator[str]:
+    offer = found.best.offer
+    gpus = amd_gpus(found.host.hardware)
+    if found.devices:
+        yield from found.devices.notes
+    if found.served and not is_for_cpu(found):
+        good = [str(gpu.gfx) for gpu, is_served in found.served if is_served]
+        bad = [gpu.gfx or gpu.name or "an unknown GPU" for gpu, is_served in found.served if not is_served]
+        if good and bad:
+            named = f"{', '.join(good)}; not {', '.join(bad)}"
+            yield f"{len(good)} of {len(found.served)} GPUs are served: {named}"
+        elif bad:
+            yield f"{offer.file} has no kernels for {', '.join(bad)}: it computes on the CPU at best"
+    elif gpus and not found.served and has_code(offer) and not is_for_cpu(found):
+        yield (
+            f"which GPUs {offer.file} has code for is not said by its index; "
+            "`rocm-wheels targets FILE` reads it out of the file"
+        )
+
+
+def has_code(offer: Offer) -> bool:
+    """Tell whether a wheel is for one platform: others have no compiled code, and none for GPUs."""
+    return any(tag.platform != "any" for tag in offer.name.tags)
+
+
+def _newer(found: Findings) -> Iterator[str]:
+    """Say why a newer version was not taken, when it would have been asked for."""
+    version = found.picked.version
+    newer = [
+        one
+        for one in found.picked.out
+        if version is not None
+        and one.offer.version > version
+        and one.offer.stage not in (Stage.VERSION, Stage.YANKED)
+        and found.requirement.specifier.contains(one.offer.version)
+    ]
+    if newer:
+        top = max(one.offer.version for one in newer)
+        near = nearest([one for one in newer if one.offer.version == top], found.host)
+        yield f"{top} is newer and has nothing for this machine: {near.offer.file}: {near.reason}"
+    if found.best.offer.link.yanked is not None:
+        why = found.best.offer.link.yanked or "no reason is given"
+        yield f"{found.best.offer.file} was yanked ({why}); it was asked for exactly"
+
+
+def _documents(found: Findings) -> Iterator[str]:
+    document = found.picked.document
+    yield from document.notes
+    for namespace, answer in found.picked.ranking.answers.items():
+        if not answer.features and not answer.source.startswith("this machine"):
+            yield f"nothing of namespace {namespace} is supported: {answer.source}"
+    link = found.sifted.documents.get(found.best.offer.version)
+    if link is None:
+        return
+    files = [one.offer for one in (*found.picked.ranking.ranked, *found.picked.out)]
+    same = [offer for offer in files if offer.version == found.best.offer.version]
+    if gone := unlisted(document, same):
+        yield f"{file_name(link)} lists {', '.join(gone)}, and the index has no such wheel"
+
+
+def _files(found: Findings) -> Iterator[str]:
+    if found.sifted.unread:
+        names = ", ".join(found.sifted.unread[:_MOST])
+        more = len(found.sifted.unread) - _MOST
+        yield f"no names of wheels, left out: {names}{f' and {more} more' if more > 0 else ''}"
+    if found.sifted.sources:
+        yield f"{found.sifted.sources} source distributions are left out: wheels are chosen here"

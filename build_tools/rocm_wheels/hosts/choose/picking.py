@@ -1,0 +1,143 @@
+"""The version that is taken, and its best wheel: versions first (newest first), then variants within one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from rocm_wheels import parallel
+from rocm_wheels.hosts.choose.candidate import Candidate
+from rocm_wheels.hosts.choose.documents import Document, read_document
+from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.hosts.choose.ranking import Ranked, Ranking, rank
+from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
+from rocm_wheels.index.reach import Reach
+from rocm_wheels.variants.document import Properties, VariantMetadata
+
+_JOBS = 8
+_NAMES = {"rocm": "AMD GPUs", "cuda": "NVIDIA GPUs", "xpu": "Intel GPUs", "cpu": "the CPU"}
+_OWN = {"amd": "rocm", "nvidia": "cuda", "intel": "xpu"}
+
+
+@dataclass(frozen=True)
+class Picked:
+    """``version`` is None when no wheel fits. ``document`` and ``ranking`` are those of that version;
+    ``second_best`` is True for a build that is not for this machine's GPU, taken for want of one that is."""
+
+    version: Version | None
+    document: Document
+    ranking: Ranking
+    candidates: tuple[Candidate, ...]
+    out: tuple[Ranked, ...]
+    second_best: bool = False
+
+
+def vendor_of(host: Host) -> str:
+    """Return whose GPU counts: ``amd``, ``nvidia``, ``intel``, ``apple``; ``none`` without one."""
+    if host.hardware.usable:
+        return "amd"
+    there = [gpu.vendor for gpu in host.hardware.gpus if gpu.visible]
+    return next((vendor for vendor in ("nvidia", "intel", "apple") if vendor in there), "none")
+
+
+def pick(sifted: Sifted, requirement: Requirement, host: Host, reach: Reach) -> Picked:
+    """Pick the newest version of which a wheel fits, builds for this machine's GPU before others."""
+    tiers, out = _tiers(sifted, requirement, host)
+    seen: list[Ranked] = []
+    for number, tier in enumerate(tiers):
+        for version, document, ranking in _ranked(tier, sifted, host, reach):
+            seen += ranking.out
+            if ranking.ranked:
+                rest = _rest(tiers, version, seen, ranking)
+                candidates = _candidates(ranking, [*out, *seen, *rest])
+                return Picked(version, document, ranking, candidates, (*out, *seen), bool(number))
+    nothing = Ranking((), (), {})
+    return Picked(
+        None, Document(VariantMetadata((), {})), nothing, _candidates(nothing, [*out, *seen]), (*out, *seen)
+    )
+
+
+_Tier = dict[Version, list[Offer]]
+
+
+def _tiers(sifted: Sifted, requirement: Requirement, host: Host) -> tuple[list[_Tier], list[Ranked]]:
+    """Part the wheels that fit into builds for this machine, and those that will do; others are out.
+
+    ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for another vendor's GPU
+    is never taken in place of one for the CPU. One that is asked for by its local version is.
+    """
+    out = [Ranked(offer, {}, offer.reason) for offer in sifted.out]
+    local = any("+" in one.version for one in requirement.specifier)
+    vendor = vendor_of(host)
+    tiers: list[_Tier] = [{}, {}]
+    for version, offers in sifted.usable.items():
+        kind = kind_of(version)
+        if local or not kind or kind == _OWN.get(vendor, "cpu"):
+            tiers[0][version] = list(offers)
+        elif kind == "cpu" or vendor not in _OWN:
+            tiers[1][version] = list(offers)
+        else:
+            reason = f"a build for {_NAMES[kind]} (+{version.local}); this machine has {_NAMES[_OWN[vendor]]}"
+            out += [Ranked(offer.out(Stage.BUILD, reason), {}, reason) for offer in offers]
+    return tiers, out
+
+
+def _ranked(
+    tier: _Tier, sifted: Sifted, host: Host, reach: Reach
+) -> Iterator[tuple[Version, Document, Ranking]]:
+    """Rank version after version; the documents of the newest are read alone, then several side by side."""
+
+    def read(version: Version) -> Document:
+        offers = tier[version]
+        if all(offer.name.label is None for offer in offers):
+            return Document(VariantMetadata((), {}))
+        return read_document(sifted.documents.get(version), offers, reach)
+
+    versions = list(tier)
+    for some in (versions[:1], *(versions[at : at + _JOBS] for at in range(1, len(versions), _JOBS))):
+        for version, document in zip(some, parallel.each(read, some, jobs=_JOBS), strict=True):
+            yield version, document, rank(tier[version], document, host)
+
+
+def _rest(tiers: Sequence[_Tier], version: Version, seen: Sequence[Ranked], ranking: Ranking) -> list[Ranked]:
+    """Return the wheels that were not looked at, because another one comes first."""
+    known = {one.offer.file for one in (*seen, *ranking.ranked)}
+    found = []
+    for tier in tiers:
+        for offers in tier.values():
+            for offer in offers:
+                if offer.file not in known:
+                    older = offer.version < version
+                    reason = f"older than {version}" if older else "not a build for this machine's hardware"
+                    found.append(Ranked(offer, {}, reason))
+    return found
+
+
+def _candidates(ranking: Ranking, out: Sequence[Ranked]) -> tuple[Candidate, ...]:
+    """Return the wheels that are ranked, then the others: the newest first."""
+    ranked = [_candidate(one, number) for number, one in enumerate(ranking.ranked, start=1)]
+    last = sorted(out, key=lambda one: one.offer.file)
+    last.sort(key=lambda one: (one.offer.stage, one.offer.version), reverse=True)
+    last.sort(key=lambda one: one.offer.version, reverse=True)
+    return (*ranked, *(_candidate(one, None) for one in last))
+
+
+def _candidate(one: Ranked, rank: int | None) -> Candidate:
+    offer, link = one.offer, one.offer.link
+    properties: Properties = one.properties
+    return Candidate(
+        name=offer.file,
+        url=link.url,
+        sha256=link.sha256,
+        size=link.size,
+        version=str(offer.version),
+        label=offer.name.label,
+        properties=properties,
+        rank=rank,
+        reason=one.reason,
+        requires_python=link.requires_python,
+        yanked=link.yanked,
+    )
