@@ -8,7 +8,7 @@ from functools import lru_cache
 from pydantic import model_validator
 
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.compat.versions import PythonField, VersionField
+from rocm_wheels.model.compat.versions import PythonField, SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
@@ -26,9 +26,19 @@ class BuildRow(Fact):
     companions: Mapping[str, VersionField] = {}
 
 
+class TritonName(Fact):
+    """What the triton is called that torch of an index requires."""
+
+    layouts: tuple[str, ...]
+    platforms: tuple[str, ...]
+    torch: SpecifierField
+    name: str
+
+
 class BuildTable(FactTable):
     """The whole of ``data/torch_builds.yaml``."""
 
+    triton: tuple[TritonName, ...]
     sets: Mapping[str, tuple[str, ...]]
     builds: tuple[BuildRow, ...]
 

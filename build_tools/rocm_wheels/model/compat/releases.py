@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
 
 from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.build_rows import build_table, targets_of_row
-from rocm_wheels.model.compat.facts import Fact, FactKind, FactTable, Source
-from rocm_wheels.model.compat.versions import VersionField, python_key, read_version
+from rocm_wheels.model.compat.facts import FactKind, Source
+from rocm_wheels.model.compat.index_rows import Channel, IndexRow, Layout, RocmRelease, release_table
+from rocm_wheels.model.compat.versions import python_key, read_version
 from rocm_wheels.model.gfx import base_target, gfx_families
 from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.lines import all_lines
-from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import did_you_mean
 
-TABLE = "rocm_releases.yaml"
-Channel = Literal["stable", "prerelease", "nightly", "dev"]
-Layout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
 CHANNELS: tuple[Channel, ...] = ("stable", "prerelease", "nightly", "dev")
 PLATFORMS = ("linux", "windows", "macos")
 _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
@@ -38,50 +34,6 @@ _ROWS_OF = {
     "other": "none",
     "none": "none",
 }
-
-
-class RocmRelease(Fact):
-    """A release of ROCm; a series (7.2) where nobody says which patch release."""
-
-    version: VersionField
-    channel: Channel
-
-
-class Serves(Fact):
-    """Targets that an index is said to serve as a whole."""
-
-    platforms: tuple[str, ...]
-    targets: tuple[str, ...]
-
-
-class Capability(Record):
-    """NVIDIA's compute capabilities that an index has code for, both ends included."""
-
-    least: VersionField
-    most: VersionField | None = None
-
-
-class IndexRow(Fact):
-    """A package index as the table has it."""
-
-    name: str
-    vendor: Literal["amd", "nvidia", "intel", "none"]
-    url: str
-    channel: Channel
-    layout: Layout
-    family: str | None = None
-    platforms: tuple[Literal["linux", "windows", "macos"], ...]
-    machines: tuple[str, ...] = ("x86_64",)
-    rocm: tuple[VersionField, ...] = ()
-    serves: tuple[Serves, ...] = ()
-    capability: Capability | None = None
-
-
-class ReleaseTable(FactTable):
-    """The whole of ``data/rocm_releases.yaml``."""
-
-    releases: tuple[RocmRelease, ...]
-    indexes: tuple[IndexRow, ...]
 
 
 @dataclass(frozen=True)
@@ -111,12 +63,6 @@ class Index:
     capability: tuple[Version, Version | None] | None = None
     kinds: dict[tuple[str, str], FactKind] = field(default_factory=dict)
     reason: str = ""
-
-
-@lru_cache
-def release_table() -> ReleaseTable:
-    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load(data_folder() / TABLE, ReleaseTable)
 
 
 def rocm_releases() -> tuple[RocmRelease, ...]:
@@ -293,3 +239,52 @@ def _readable(python: str | None) -> None:
             python_key(python)
         except ValueError as fault:
             raise UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None
+
+
+def show_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: a release of ROCm a row, the newest first."""
+    header = ("rocm", "channel", "indexes", "kind", "note", "source")
+    sources = release_table().sources
+    rows: list[tuple[str, ...]] = [
+        (
+            str(one.version),
+            one.channel,
+            " ".join(index.name for index in indexes() if one.version in index.rocm),
+            one.kind,
+            one.note,
+            sources[one.source].url,
+        )
+        for one in rocm_releases()
+    ]
+    return header, rows
+
+
+def show_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return header and rows: an index a row, best first within a vendor and a channel."""
+    header = ("index", "url", "vendor", "channel", "layout", "rocm", "platforms", "targets", "pythons")
+    rows: list[tuple[str, ...]] = [
+        (
+            one.name,
+            one.url,
+            one.vendor,
+            one.channel,
+            one.layout,
+            " ".join(map(str, one.rocm)),
+            " ".join(one.platforms),
+            "; ".join(f"{place}: {' '.join(targets)}" for place, targets in one.targets.items())
+            or _capability(one),
+            " ".join(one.pythons),
+            one.kind,
+            one.note,
+            one.source.url,
+        )
+        for one in indexes()
+    ]
+    return (*header, "kind", "note", "source"), rows
+
+
+def _capability(index: Index) -> str:
+    if index.capability is None:
+        return ""
+    least, most = index.capability
+    return f"compute capability {least} to {most}" if most else f"compute capability {least} or more"

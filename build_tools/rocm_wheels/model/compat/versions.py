@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, PlainSerializer, PlainValidator
 
@@ -24,6 +25,14 @@ def read_version(text: Any) -> Version:
         return Version(text)
     except InvalidVersion:
         raise ValueError(f"{text!r} is not a version (PEP 440)") from None
+
+
+def read_specifier(text: Any) -> SpecifierSet:
+    """Return ``text`` as version specifiers (PEP 440); "" takes every version. Raises ValueError."""
+    try:
+        return SpecifierSet(text)
+    except (InvalidSpecifier, TypeError, AttributeError):
+        raise ValueError(f"{text!r} is not a version specifier, such as >=2.9,<2.12") from None
 
 
 def _python(text: str) -> str:
@@ -51,3 +60,4 @@ def starts_with(version: Version, series: Version) -> bool:
 
 VersionField = Annotated[Version, PlainValidator(read_version), PlainSerializer(str)]
 PythonField = Annotated[str, AfterValidator(_python)]
+SpecifierField = Annotated[SpecifierSet, PlainValidator(read_specifier), PlainSerializer(str)]
