@@ -37,6 +37,7 @@ COMMANDS = {
     "install": ("install:command", "Install torch and its companions for this machine's GPUs."),
     "configure": ("configure:command", "Say which variables this machine's GPUs need."),
     "test": ("selftest:command", "Test the installed torch on this machine."),
+    "doctor": ("doctor:command", "Say what is wrong with this machine for torch, and what to do."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

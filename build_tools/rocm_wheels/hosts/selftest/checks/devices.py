@@ -1,0 +1,77 @@
+"""Every device: does it take data and give it back, by itself and from its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _properties(torch: Any, device: str, check: Any) -> str:
+    if not device.startswith("cuda"):
+        check.skip("only GPUs have them")
+    of = torch.cuda.get_device_properties(device)
+    arch = getattr(of, "gcnArchName", "")
+    if arch and getattr(torch.version, "hip", None):
+        compiled = torch.cuda.get_arch_list()
+        base = arch.split(":")[0]
+        generic = f"gfx{base[3:-2]}-"  # gfx11-generic for gfx1151: the runtime decides which of them fit
+        listed = any(one.split(":")[0] == base or one.startswith(generic) for one in compiled)
+        check.that(listed, f"torch has kernels for {' '.join(compiled) or 'nothing'}, and this is {base}")
+    return f"{of.name}, {arch or f'{of.major}.{of.minor}'}, {of.total_memory / 2**30:.1f} GiB"
+
+
+def _there_and_back(torch: Any, device: str, check: Any) -> str:
+    exact = torch.arange(1 << 20, dtype=torch.int32)
+    moved = exact.to(device)
+    check.that(moved.device.type == device.partition(":")[0], f"the tensor is on {moved.device}")
+    check.that(bool(torch.equal(moved.cpu(), exact)), "numbers change on the way to the device and back")
+    check.that(bool(torch.equal((moved + 1).cpu(), exact + 1)), "the device does not add 1")
+    return "4 MiB, exactly"
+
+
+def _pinned(torch: Any, device: str, check: Any) -> str:
+    if not device.startswith("cuda"):
+        check.skip("only GPUs copy from pinned memory")
+    exact = torch.arange(1 << 20, dtype=torch.int32).pin_memory()
+    moved = exact.to(device, non_blocking=True)
+    torch.cuda.synchronize(device)
+    check.that(bool(torch.equal(moved.cpu(), exact)), "numbers change on the way from pinned memory")
+    return ""
+
+
+def _streams(torch: Any, device: str, check: Any) -> str:
+    if not device.startswith("cuda"):
+        check.skip("only GPUs have streams")
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(stream):
+            begin.record()
+            total = torch.ones(1 << 20, device=device).sum()
+            end.record()
+        end.synchronize()
+        check.that(float(total) == float(1 << 20), f"a sum on another stream is {float(total)}")
+        check.that(begin.elapsed_time(end) >= 0, "events run backwards")
+    return ""
+
+
+def _neighbours(torch: Any, device: str, check: Any) -> str:
+    if not device.startswith("cuda") or torch.cuda.device_count() < 2:
+        check.skip("there is no other GPU")
+    own = torch.device(device).index
+    exact = torch.arange(1 << 18, dtype=torch.int32)
+    moved = exact.to(device)
+    others = [index for index in range(torch.cuda.device_count()) if index != own]
+    for index in others:
+        came = moved.to(f"cuda:{index}")
+        check.that(bool(torch.equal(came.cpu(), exact)), f"numbers change on the way to cuda:{index}")
+    return f"to {len(others)} others"
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "properties": _properties,
+    "there and back": _there_and_back,
+    "pinned memory": _pinned,
+    "streams": _streams,
+    "neighbours": _neighbours,
+}

@@ -1,0 +1,101 @@
+"""torch and what is installed beside it: do they load, and do they belong together."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+_BESIDE = ("torchvision", "torchaudio", "triton", "torchao")
+
+
+def _torch(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
+    """Import torch and write down what it says of itself and of the devices that it sees."""
+    torch = importlib.import_module("torch")
+    version = torch.version
+    hip, cuda = getattr(version, "hip", None), getattr(version, "cuda", None)
+    xpu = getattr(version, "xpu", None)
+    kind = "rocm" if hip else "cuda" if cuda else "xpu" if xpu else "cpu"
+    facts = {
+        "version": torch.__version__,
+        "kind": kind,
+        "of": hip or cuda or xpu or "",
+        "file": torch.__file__,
+        "devices": _devices(torch, kind),
+    }
+    runtime = f" for {kind} {facts['of']}".rstrip() if kind != "cpu" else ", a CPU build"
+    return {**facts, "detail": f"torch {torch.__version__}{runtime}"}
+
+
+def _devices(torch: Any, kind: str) -> list[dict[str, Any]]:
+    """Return every GPU that torch sees; asking touches the driver, so that a broken one shows here."""
+    found = []
+    if kind in ("rocm", "cuda") and torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            of = torch.cuda.get_device_properties(index)
+            arch = getattr(of, "gcnArchName", "") or f"{of.major}.{of.minor}"
+            found.append(
+                {"device": f"cuda:{index}", "name": of.name, "arch": arch, "memory": of.total_memory}
+            )
+    elif kind == "xpu" and torch.xpu.is_available():
+        for index in range(torch.xpu.device_count()):
+            of = torch.xpu.get_device_properties(index)
+            found.append({"device": f"xpu:{index}", "name": of.name, "arch": "", "memory": of.total_memory})
+    elif getattr(getattr(torch.backends, "mps", None), "is_available", bool)():
+        found.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
+    return found
+
+
+def _beside(_torch: Any, _device: str, check: Any, *, name: str) -> str:
+    if importlib.util.find_spec(name) is None:
+        check.skip("not installed")
+    torch = importlib.import_module("torch")
+    module = importlib.import_module(name)
+    version = str(getattr(module, "__version__", "of no stated version"))
+    wanted = _wanted_torch(name)
+    check.that(
+        wanted is None or wanted == _public(torch.__version__),
+        f"{name} {version} is made for torch {wanted}, and this is torch {torch.__version__}",
+    )
+    if name == "torchvision":
+        boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
+        kept = module.ops.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5)  # its own code, in its own library
+        check.that(kept.tolist() == [0, 2], f"torchvision.ops.nms kept {kept.tolist()}, not [0, 2]")
+    return f"{name} {version}"
+
+
+def _numpy(_torch: Any, _device: str, check: Any) -> str:
+    if importlib.util.find_spec("numpy") is None:
+        check.skip("numpy is not installed")
+    torch = importlib.import_module("torch")
+    numpy = importlib.import_module("numpy")
+    back = torch.from_numpy(numpy.arange(6).reshape(2, 3)).numpy()
+    check.that(bool((back == numpy.arange(6).reshape(2, 3)).all()), "numbers change on the way through numpy")
+    return f"numpy {numpy.__version__}"
+
+
+def _wanted_torch(name: str) -> str | None:
+    """Return the one torch that a distribution requires, None when it does not insist on one."""
+    try:
+        required = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for one in required:
+        if found := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", one):
+            return found[1]
+    return None
+
+
+def _public(version: str) -> str:
+    return str(version).partition("+")[0]
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "torch": _torch,
+    **{name: partial(_beside, name=name) for name in _BESIDE},
+    "numpy": _numpy,
+}
