@@ -9,6 +9,7 @@ A target looked up here is second best: one PCI id can stand for two chips, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,8 @@ VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel"}
 TABLES = {"amd": "pci_ids.tsv", "nvidia": "pci_ids_nvidia.tsv", "intel": "pci_ids_intel.tsv"}
 COLUMNS = ("id", "target", "card", "kind", "sources", "named", "name", "also", "note")
 SOURCE_MARK = "#source\t"
+PCI_IDS_URL = "https://pci-ids.ucw.cz/v2.2/pci.ids"
+_SAID_OF_ALL = ("graphics", "gpu")  # in names that drivers give, whatever the table's name is
 _CARDS = {"discrete": False, "integrated": True, "-": None}
 _ID = re.compile(r"(?:(?:0x)?([0-9a-f]{4})[:-])?(?:0x)?([0-9a-f]{4})")
 
@@ -98,7 +101,7 @@ def search(text: str) -> tuple[PciEntry, ...]:
     beginnings count: ``mi300`` finds MI300A and MI300X. No words, no GPUs.
     """
     wanted = words_of(text)
-    parts = frozenset(re.findall(r"[a-z]+|[0-9]+", text.lower()))
+    parts = frozenset(re.findall(r"[a-z]+|[0-9]+", " ".join(wanted)))
     for asked, matches in ((wanted, frozenset.issubset), (parts, frozenset.issubset), (wanted, _begins)):
         found = tuple(entry for entry, words in _words() if asked and matches(asked, words))
         if found:
@@ -108,13 +111,18 @@ def search(text: str) -> tuple[PciEntry, ...]:
 
 def sources(vendor: str = "amd") -> dict[str, PciSource]:
     """Return the sources of a vendor's table by key."""
-    rows = [line.split("\t") for line in _table(vendor).splitlines() if line.startswith(SOURCE_MARK)]
-    return {key: PciSource(at, date.replace("-", "", date == "-"), where) for _, key, at, date, where in rows}
+    return read_sources(_table(vendor).splitlines())
+
+
+def read_sources(lines: Iterable[str]) -> dict[str, PciSource]:
+    """Return the sources that the lines of a table name."""
+    rows = [line.split("\t") for line in lines if line.startswith(SOURCE_MARK)]
+    return {key: PciSource(at, "" if date == "-" else date, where) for _, key, at, date, where in rows}
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a name, in lower case: letters and digits that stand together."""
-    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
+    """Return the words of a name, in lower case: letters and digits that stand together; no ``(TM)``."""
+    return frozenset(re.findall(r"[a-z0-9]+", re.sub(r"\((?:tm|r|c)\)", " ", text.lower())))
 
 
 def _begins(asked: frozenset[str], words: frozenset[str]) -> bool:
@@ -123,7 +131,10 @@ def _begins(asked: frozenset[str], words: frozenset[str]) -> bool:
 
 @lru_cache
 def _words() -> tuple[tuple[PciEntry, frozenset[str]], ...]:
-    return tuple((entry, words_of(" ".join((entry.name, *entry.products)))) for entry in entries())
+    return tuple(
+        (entry, words_of(" ".join((entry.name, *entry.products, entry.vendor, *_SAID_OF_ALL))))
+        for entry in entries()
+    )
 
 
 @lru_cache
