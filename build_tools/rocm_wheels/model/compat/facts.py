@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Annotated, Literal
+from typing import Literal
 
-from packaging.version import InvalidVersion, Version
-from pydantic import PlainValidator, model_validator
+from pydantic import model_validator
 
 from rocm_wheels.records import Record
 
 FactKind = Literal["documented", "packaged", "tested", "believed"]
-
-
-def read_version(value: object) -> Version:
-    """Read a version of a table. A number is refused: ``2.10`` read as one is ``2.1``."""
-    if isinstance(value, Version):
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f"a version is text, not the number {value!r}")
-    try:
-        return Version(value)
-    except InvalidVersion:
-        raise ValueError("not a version, such as 2.10 or 7.2.1") from None
-
-
-VersionText = Annotated[Version, PlainValidator(read_version)]
-"""A field of a record that holds a version."""
 
 
 class Source(Record):

@@ -1,0 +1,226 @@
+"""Domain libraries and features of torch, held against the pages' lists and against each other.
+
+LIBRARIES and FEATURES are lists of "PyTorch compatibility", copied by hand: the libraries of ROCm 7.0, and of
+ROCm 6.3.3 the features by group with "since ROCm" (- where the page has a cross or leaves the feature out).
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.compat import domains, features
+from rocm_wheels.model.compat.facts import every_fact
+from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.records import parse
+
+LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
+FEATURES = {
+    "torch.cuda": "3.8 3.8 3.8 1.9.2 4.0 5.0 5.3 5.4 - - 5.2",
+    "torch.backends.cuda": "5.0 - - - - - - -",
+    "torch.backends.cudnn": "- 6.0",
+    "torch.amp": "2.5 2.5 2.5",
+    "torch.distributed": "5.4 2.0",
+    "torch.compiler": "5.3 5.3",
+    "torchaudio": "4.5 4.5 4.5 4.5",
+    "torchvision": "4.0 3.3 2.0 6.3",
+    "not on ROCm": "- - - - -",
+}
+DOMAINS = (data_folder() / "domain_libraries.yaml").read_text(encoding="utf-8")
+TEXT = (data_folder() / "torch_features.yaml").read_text(encoding="utf-8")
+
+
+def test_the_libraries_of_the_page_and_their_states():
+    found = domains.domain_libraries()
+    assert [name for name, one in found.items() if one.page] == LIBRARIES.split()
+    assert {name: one.state.now for name, one in found.items()} == {
+        "torchaudio": "maintenance",
+        "torchtune": "frozen",
+        "torchvision": "active",
+        "torchtext": "retired",
+        "torchdata": "maintenance",
+        "torchrec": "active",
+        "torchserve": "retired",
+        "torchrl": "active",
+        "tensordict": "active",
+        "torchao": "active",
+    }
+    for name, one in found.items():
+        assert isinstance(one.release.version, Version) and one.release.kind == "packaged", name
+        assert all(isinstance(needed, SpecifierSet) for needed in one.release.needs.values()), name
+
+
+@pytest.mark.parametrize(
+    ("project", "torch", "python", "reasons"),
+    [
+        ("torchvision", "2.14.0+rocm7.14", "3.12", []),
+        (
+            "torchvision",
+            "2.13.0+rocm7.2",
+            "3.12",
+            ["torchvision 0.29.2 needs torch>=2.14.0, not 2.13.0+rocm7.2"],
+        ),
+        ("torchvision", None, "3.14.1", ["torchvision 0.29.2 needs Python !=3.14.1,>=3.10, not 3.14.1"]),
+        ("tensordict", "2.11.0a0", None, []),
+        ("tensordict", "2.9.1", None, ["tensordict 0.15.3 needs torch>=2.11.0a0, not 2.9.1"]),
+        ("torchrl", "2.10.0", "3.10", []),
+        ("torchao", "2.15.0", "3.14", []),
+        ("torchserve", None, None, ["torchserve is retired: not maintained since 2025"]),
+        (
+            "torchtune",
+            "2.13.0",
+            "3.8",
+            ["torchtune is frozen", "torchtune 0.6.1 needs Python >=3.9, not 3.8"],
+        ),
+    ],
+)
+def test_what_stands_against_a_library(project, torch, python, reasons):
+    found = domains.obstacles(
+        project, torch=Version(torch) if torch else None, python=Version(python) if python else None
+    )
+    assert len(found) == len(reasons)
+    for said, expected in zip(found, reasons, strict=True):
+        assert said.startswith(expected)
+
+
+def test_newest_releases_that_do_not_go_together():
+    assert domains.conflicts() == (
+        "torchrl 0.14.1 needs tensordict<0.15.0,>=0.14.3, and the newest is 0.15.3",
+    )
+
+
+def test_a_library_that_is_none():
+    with pytest.raises(UsageError, match="torchvison; did you mean torchvision"):
+        domains.obstacles("torchvison")
+
+
+def test_the_features_of_the_page_are_all_there():
+    for group, versions in FEATURES.items():
+        found = [one.rocm for one in features.features().values() if one.group == group]
+        assert [str(one) if one else "-" for one in found] == versions.split(), group
+    assert sum(len(one.split()) for one in FEATURES.values()) == 41
+    later = [one for one in features.features().values() if one.group not in FEATURES]
+    assert {one.group for one in later} == {"added since"} and len(later) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "torch", "rocm", "target", "state"),
+    [
+        ("CUDAGraph", "1.10", "5.3", None, "supported"),
+        ("CUDAGraph", "1.9.1", "5.3", None, "too old"),  # 1.10 is newer than 1.9
+        ("CUDAGraph", "2.13.0+rocm7.2", "5.2", None, "too old"),
+        ("NVTX", "2.14", "7.14", None, "unsupported"),
+        ("enable_cudnn_sdp", "2.14", "7.14", None, "unsupported"),
+        ("enable_flash_sdp", "2.13.0", "7.2", "gfx942", "supported"),  # the page says no
+        ("enable_flash_sdp", "2.13.0", "7.2", "gfx1030", "other targets"),  # aotriton has nothing for it
+        ("enable_flash_sdp", "2.2", "5.7", "gfx942", "too old"),
+        ("matmul.allow_tf32", "2.10", "7.1", "gfx950", "supported"),
+        ("matmul.allow_tf32", "2.10", "7.1", "gfx1100", "other targets"),
+        ("matmul.allow_fp16_reduced_precision_reduction", "2.10", "7.1", "gfx942", "unsupported"),
+        ("Products of MX blocks", "2.13", "7.14", "gfx950:xnack+", "supported"),
+        ("ops", "2.13", "7.2", None, "not told"),  # nobody said which torchvision
+    ],
+)
+def test_whether_a_feature_is_there(name, torch, rocm, target, state):
+    answers = features.features_of(Version(rocm), {"torch": Version(torch)}, target=target)
+    assert list(features.features()) == [one.name for one in answers]
+    answer = next(one for one in answers if one.name == name)
+    assert answer.state == state
+    assert answer.reason or state in ("supported", "unsupported")
+
+
+def test_features_of_libraries_go_by_the_library():
+    versions = {"torch": Version("2.11"), "torchvision": Version("0.26"), "torchaudio": Version("0.8")}
+    answers = {one.name: one for one in features.features_of(Version("7.2"), versions)}
+    assert answers["ops"].state == answers["io"].state == "supported"
+    assert (answers["transforms.MFCC"].state, answers["transforms.MFCC"].reason) == (
+        "too old",
+        "from torchaudio 0.9.0 on",
+    )
+    versions["torchvision"] = Version("0.20.1")
+    assert {one.name: one.state for one in features.features_of(Version("7.2"), versions)}["io"] == "too old"
+
+
+def test_targets_of_features():
+    assert features.targets_with("CUDAGraph") == tuple(gfx_targets())
+    assert features.targets_with("matmul.allow_tf32") == ("gfx942", "gfx950")
+    assert "gfx1030" not in features.targets_with("enable_flash_sdp")
+    with pytest.raises(UsageError, match="no feature CUDAGraphs is known; did you mean CUDAGraph"):
+        features.targets_with("CUDAGraphs")
+    with pytest.raises(UsageError, match="gfx94 is no GPU target"):
+        features.features_of(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
+
+
+@pytest.mark.parametrize("module", [domains, features])
+def test_rows_and_facts(module):
+    header, rows = module.show_rows()
+    assert {len(row) for row in rows} == {len(header)}
+    facts = every_fact(module._table())
+    assert {fact.source for fact in facts} == set(module._table().sources)
+    assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
+
+
+def test_rows_say_what_holds_today():
+    header, rows = features.show_rows()
+    shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert shown["NVTX"]["ROCm"] == "no"
+    assert (shown["enable_flash_sdp"]["since"], shown["enable_flash_sdp"]["kind"]) == ("2.3", "believed")
+    assert shown["Products of MX blocks"]["targets"] == "gfx950"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("since: 1.10.0, rocm: 5.3", "since: 1.10.x, rocm: 5.3", "'1.10.x' is not a version"),
+        ("rocm: 5.3, api", "rocm: 5.x, api", "'5.x' is not a version"),
+        (
+            "targets: [gfx1200, gfx1201]",
+            "targets: [gfx1200, gfx1202]",
+            "gfx1202 is no GPU target; did you mean",
+        ),
+        (
+            "targets: [gfx942, gfx950], source: tf32",
+            "targets: [mi300], source: tf32",
+            "mi300 is no GPU target",
+        ),
+        ("{never: true, source", "{never: true, since: 2.0, rocm: 6.0, source", "or never"),
+        ("{never: true, source", "{source", "since which torch and ROCm, or never"),
+        ("api: torch.cuda.CUDAGraph", "api: cuda.CUDAGraph", "String should match pattern"),
+        ("source: flash-gpus", "source: flash-gpu", "source 'flash-gpu' is not among"),
+        ("  Gloo:", "  TensorPipe:", "TensorPipe is given twice"),
+        ("group: torch.amp", "grup: torch.amp", "grup is not a known key; did you mean group?"),
+    ],
+)
+def test_wrong_tables_of_features(old, new, message):
+    assert old in TEXT
+    with pytest.raises(DataError, match=re.escape(message)):
+        parse(TEXT.replace(old, new, 1), features._Table, name="torch_features.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("now: frozen", "now: asleep", "Input should be 'active', 'maintenance', 'frozen' or 'retired'"),
+        ("version: 0.29.2", "version: newest", "'newest' is not a version"),
+        ('python: ">=3.9"', 'python: "3.9 and newer"', "not a range of versions"),
+        ('tensordict: "<0.15.0', 'tensordct: "<0.15.0', "tensordct, which the table does not have; did you"),
+        ("    files: cuda\n", "", "code is compiled, and its wheel's compiled code is none"),
+        ("code: pure", "code: pure\n    files: cpu", "code is pure, and its wheel's compiled code is cpu"),
+        (
+            "probe: torchaudio.transforms",
+            "probe: import torchaudio.transforms",
+            "String should match pattern",
+        ),
+        ("source: tune,", "source: tunes,", "source 'tunes' is not among"),
+        ("{text: PyPI, source: page", "{text: PyPI, sourc: page", "sourc is not a known key"),
+    ],
+)
+def test_wrong_tables_of_libraries(old, new, message):
+    assert old in DOMAINS
+    with pytest.raises(DataError, match=re.escape(message)):
+        parse(DOMAINS.replace(old, new, 1), domains._Table, name="domain_libraries.yaml")

@@ -1,0 +1,151 @@
+"""ROCm libraries by what they do for torch, held against the page's list and against TheRock's exclusions.
+
+PAGE is the column "Used in" of "PyTorch compatibility", copied by hand: the APIs that it names as code.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.compat import dtypes, libraries
+from rocm_wheels.model.compat.facts import every_fact
+from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.records import parse
+
+PAGE = {
+    "Composable Kernel": "permute Tensor.view matmul mm bmm nn.Conv2d nn.Conv3d nn.MultiheadAttention",
+    "hipBLAS": "",
+    "hipBLASLt": "matmul mm",
+    "hipCUB": "sum cumsum sort topk",
+    "hipFFT": "fft",
+    "hipRAND": "rand randn nn.Dropout",
+    "hipSOLVER": "linalg.solve linalg.eig linalg.svd",
+    "hipSPARSE": "sparse",
+    "hipSPARSELt": "sparse",
+    "hipTensor": "",
+    "MIOpen": "nn.Conv2d nn.ReLU nn.LSTM",
+    "MIGraphX": "nn.Conv2d nn.ReLU nn.LSTM",
+    "MIVisionX": "utils.data",
+    "rocAL": "utils.data",
+    "RCCL": "nn.parallel.DistributedDataParallel",
+    "rocDecode": "utils.data distributed",
+    "rocJPEG": "utils.data",
+    "RPP": "utils.data",
+    "rocThrust": "",
+    "rocWMMA": "nn.Linear nn.Conv2d matmul bmm",
+}
+TEXT = (data_folder() / "rocm_libraries.yaml").read_text(encoding="utf-8")
+
+
+def test_the_page_is_all_there():
+    assert list(libraries.rocm_libraries()) == list(PAGE)
+    for name, library in libraries.rocm_libraries().items():
+        assert {f"torch.{api}" for api in PAGE[name].split()} <= set(library.apis), name
+        assert library.kind == "documented"
+    vision = [name for name, one in libraries.rocm_libraries().items() if "torchvision" in one.apis]
+    assert vision == ["MIVisionX", "rocAL", "rocJPEG", "RPP"]
+
+
+def test_each_library_that_torch_uses_can_be_tested():
+    for name, library in libraries.rocm_libraries().items():
+        assert (library.probe is None) == (library.use == "beside"), name
+        assert bool(library.lost) <= (library.use == "linked"), name
+        built = library.therock
+        assert built is None or (built.file == "") == (built.package == ""), name
+        assert library.use != "linked" or (built and built.file.startswith("lib")), name
+
+
+def test_every_exclusion_of_a_target_is_known():
+    assert libraries.unknown_exclusions() == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "missing"),
+    [
+        ("gfx942", []),
+        ("gfx950", []),
+        ("gfx1250", []),
+        ("gfx90a:sramecc+:xnack-", ["hipSPARSELt"]),
+        ("gfx1100", ["hipSPARSELt"]),
+        ("gfx1201", ["hipSPARSELt"]),
+        ("gfx1103", ["hipSPARSELt", "RCCL"]),
+        ("gfx1151", ["hipSPARSELt"]),
+        ("gfx1030", ["Composable Kernel", "hipBLASLt", "hipSPARSELt", "hipTensor", "rocWMMA"]),
+        ("gfx900", ["Composable Kernel", "hipBLASLt", "hipSPARSELt", "hipTensor", "rocWMMA"]),
+    ],
+)
+def test_what_a_target_has_not_got(target, missing):
+    """As TheRock's targets say, read by hand; what torch has nothing to do with is no answer."""
+    assert [one.name for one in libraries.apis_without(target)] == missing
+
+
+def test_what_is_left_without_a_library():
+    found = {one.name: one for one in libraries.apis_without("gfx1030")}
+    product = found["hipBLASLt"]
+    assert product.issue == "https://github.com/ROCm/TheRock/issues/1062"
+    assert product.lost == ("torch.nn.functional.scaled_mm", "torch._scaled_mm", "torch._int_mm")
+    assert "torch.matmul" in product.slower and "torch.matmul" not in product.lost
+    assert "rocBLAS" in product.library.without.text
+    assert found["hipTensor"].lost == found["hipTensor"].slower == ()
+    # the operations that dtypes lose with it are the APIs that raise
+    calls = {one.call for one in dtypes.operations().values() if one.library == "hipBLASLt"}
+    assert calls <= set(product.lost)
+
+
+def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():
+    facts = every_fact(libraries._table())
+    assert {fact.source for fact in facts} == set(libraries._table().sources)
+    assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
+
+
+def test_rows_for_people():
+    header, rows = libraries.show_rows()
+    assert len(rows) == 20 and {len(row) for row in rows} == {len(header)}
+    shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert shown["RCCL"]["not for"].split() == ["gfx1103", "gfx1150", "gfx1152", "gfx1153"]
+    assert shown["hipFFT"]["file"] == "libhipfft.so"
+    assert len(shown["hipSPARSELt"]["not for"].split()) == len(gfx_targets()) - 3
+
+
+@pytest.mark.parametrize("call", [libraries.excluded_from, libraries.apis_without])
+@pytest.mark.parametrize(
+    ("target", "message"), [("gfx1031x", "did you mean gfx1031"), ("navi", "is no GPU target"), ("", "is no")]
+)
+def test_targets_that_are_none(call, target, message):
+    with pytest.raises(UsageError, match=message):
+        call(target)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("source: hipblaslt, kind", "source: hipblas, kind", "source 'hipblas' is not among"),
+        ("use: compiled-in", "use: linkd", "Input should be 'linked', 'compiled-in' or 'beside'"),
+        ("apis: [torch.rand, torch.randn", "apis: [torch.rand, numpy.randn", "String should match pattern"),
+        (
+            "lost: [torch.rand, torch.randn,",
+            "lost: [torch.rand, torch.ranln,",
+            "torch.ranln is not among its",
+        ),
+        ("api: torch.fft.rfft,", "api: torch.fft.rft,", "not among its APIs; did you mean torch.fft.rfft?"),
+        ("package: core, file: librocjpeg.so,", "package: core,", "a file is in a package"),
+        ("package: core,", "package: cor,", "Input should be '', 'core' or 'libraries'"),
+        ("project: hipFFT,", "project: hipBLAS,", "two libraries are the project hipBLAS"),
+        ("unused: [rccl-tests", "unused: [rccl", "two libraries are the project rccl"),
+        (
+            'without: {text: "torch is not built", source',
+            'without: {txt: "", source',
+            "txt is not a known key",
+        ),
+        ("  hipBLASLt:\n", "  hipBLAS:\n", "hipBLAS is given twice"),
+        ("retrieved: 2026-11-21", "retrieved: last week", "sources.page.retrieved"),
+    ],
+)
+def test_wrong_tables(old, new, message):
+    assert old in TEXT
+    with pytest.raises(DataError, match=re.escape(message)):
+        parse(TEXT.replace(old, new, 1), libraries._Table, name="rocm_libraries.yaml")
