@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,9 +15,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
+from gpu_machines import MACHINES, machine
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import stamp
+from rocm_wheels.gpus.programs import run_program
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 
@@ -28,26 +32,111 @@ RANK = (
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with nothing but the provider, unpacked from its wheel."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution, built from this checkout."""
     folder = tmp_path_factory.mktemp("provider")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=PROJECT, check=True
-    )
-    (wheel,) = folder.glob("rocm_variant_provider-*.whl")
+    build(PROJECT, folder, "wheel", "sdist")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path) -> Path:
+    """A folder with nothing but the provider, unpacked from its wheel."""
+    (wheel,) = built.glob("rocm_variant_provider-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
+        archive.extractall(built / "site")
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA")))
-    assert b"Requires-Dist" not in metadata
-    return folder / "site"
+    assert b"Requires-Dist" not in metadata and b"Requires-Python: >=3.10" in metadata
+    return built / "site"
+
+
+def build(project: Path, folder: Path, *kinds: str) -> None:
+    """Build with the backend itself, as a front end would call it."""
+    words = [word for kind in kinds for word in ("-t", kind)]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", *words, "-d", folder], cwd=project, check=True
+    )
+
+
+def started(installed: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    forced = {f"ROCM_VARIANT_PROVIDER_FORCE_{key}": value for key, value in variables.items()}
+    env = {**os.environ, **forced, "PYTHONPATH": str(installed)}
+    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, env=env)
 
 
 def python(installed: Path, *words: object, **variables: str) -> str:
-    forced = {f"ROCM_VARIANT_PROVIDER_FORCE_{key}": value for key, value in variables.items()}
-    env = {**os.environ, **forced, "PYTHONPATH": str(installed)}
-    return subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, check=True, env=env
-    ).stdout.strip()
+    answer = started(installed, *words, **variables)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.strip()
+
+
+def test_the_source_distribution_makes_the_same_wheel(built: Path, tmp_path: Path) -> None:
+    (source,) = built.glob("*.tar.gz")
+    (wheel,) = built.glob("*.whl")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data") if sys.version_info >= (3, 12) else archive.extractall(
+            tmp_path
+        )
+    (unpacked,) = tmp_path.iterdir()
+    build(unpacked, tmp_path / "again", "wheel")
+    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    room = PROJECT.parent / "rocm_wheels" / "gpus"
+    assert {f"rocm_variant_provider/gpus/{path.name}" for path in room.glob("*.*")} <= names
+
+
+def test_it_looks_at_machines_by_itself(installed: Path, tmp_path: Path) -> None:
+    """The room in its second place, on the machines of the unit tests, without site-packages."""
+    root = machine(tmp_path, *MACHINES["mixed"], rocm="7.2.0-43")
+    asked = (
+        "import sys; from pathlib import Path; from rocm_variant_provider.gpus import look, properties\n"
+        "found = look.look({}, root=Path(sys.argv[1]), vendors=('amd',))\n"
+        "print(properties.supported(found), found.faults)\n"
+        "print({'subprocess', 'json', 'shutil', 'packaging', 'rocm_wheels'} & set(sys.modules))"
+    )
+    said, heavy = python(installed, "-S", "-c", asked, root).splitlines()
+    assert said == (
+        "{'gfx_arch': ('gfx1100', 'gfx1036', 'gfx11_generic', 'gfx10_3_generic'), 'rocm_version': ('7.2',)} ()"
+    )
+    assert heavy == "set()"  # the driver answered: nothing was imported that starts programs
+
+
+def test_a_variable_that_cannot_be_read_is_said_without_a_trace(installed: Path, tmp_path: Path) -> None:
+    message = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH: 'MI300' is not the name of a GPU such as gfx942"
+    answer = started(installed, "-S", "-m", "rocm_variant_provider", GFX_ARCH="MI300")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", f"error: {message}\n")
+    index = tmp_path / "index.json"
+    provider = {"requires": ["rocm-variant-provider"], "plugin-api": "rocm_variant_provider"}
+    document = {
+        "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
+        "default-priorities": {"namespace": ["amd"]},
+        "providers": {"amd": provider},
+        "variants": {"x": {"amd": {"gfx_arch": ["gfx942"]}}, "null": {}},
+    }
+    index.write_text(json.dumps(document))
+    asked = started(installed, "-c", RANK, index, GFX_ARCH="MI300")
+    assert asked.returncode != 0 and asked.stderr.rstrip().endswith(f"ValueError: {message}")
+
+
+def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path) -> None:
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    began = time.monotonic()
+    assert run_program((sys.executable, "-c", code), env, 0.5).fault.endswith(
+        "did not answer within 0.5 seconds"
+    )
+    assert time.monotonic() - began < 10
+    failed = run_program((sys.executable, "-c", "import sys; print('part'); sys.exit('no driver')"), env, 30)
+    assert failed.out.strip() == "part" and failed.fault.endswith("failed with exit code 1: no driver")
+    wide = run_program(
+        (sys.executable, "-c", "import sys; sys.stdout.buffer.write('PCI\\\\VEN'.encode('utf-16'))"), env, 30
+    )
+    assert (wide.out, wide.fault) == ("PCI\\VEN", "")
+    (tmp_path / "rocminfo").write_text("")
+    (tmp_path / "rocminfo").chmod(0o755)
+    assert not run_program(("no-such-program",), env, 1).found
+    assert run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
 
 
 def test_it_says_what_it_reports(installed: Path) -> None:

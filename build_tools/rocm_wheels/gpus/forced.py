@@ -28,6 +28,7 @@ SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 _NONE = "none"
 _BOOTSTRAP = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
+_CUDA = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
 _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
@@ -63,7 +64,7 @@ def read_forced(env: Mapping[str, str]) -> Forced:
         chips_by,
         rocm,
         rocm_by,
-        _matched(env, CUDA, _VERSION, "12.8"),
+        _matched(env, CUDA, _CUDA, "12.8"),
         _matched(env, SM, _CAPABILITY, "9.0"),
     )
 
@@ -142,6 +143,6 @@ def _rocm(text: str) -> tuple[str, ...]:
 
 def _matched(env: Mapping[str, str], variable: str, form: re.Pattern[str], example: str) -> str | None:
     text = env.get(variable, "").strip()
-    if text and not form.match(text):
+    if text and not form.fullmatch(text):
         raise ValueError(f"{variable}: {text!r} is not a version such as {example}")
     return text or None

@@ -59,11 +59,11 @@ class RocmFound:
 class Hardware:
     """All GPUs of a machine and every ROCm on it.
 
-    ``gpus`` has every one, best first: visible before hidden, AMD first, discrete before integrated, then
-    by index. ``rocm`` has the one that counts first. ``driver`` is the version of the amdgpu kernel
-    driver (``in Linux 6.8`` when it is the kernel's own), None without; ``cuda`` the CUDA version that
-    NVIDIA's driver serves. ``faults`` say what could not be read or understood (never fatal: a new chip is
-    no reason to stop); ``tried`` what was looked at, in order, with what it said.
+    ``gpus`` has every one, best first: visible before hidden, AMD first, discrete before integrated, known
+    before unknown, then by index. ``rocm`` has the one that counts first. ``driver`` is the version of the
+    amdgpu kernel driver (``in Linux 6.8`` when it is the kernel's own), None without; ``cuda`` the CUDA
+    version that NVIDIA's driver serves. ``faults`` say what could not be read or understood (never fatal: a
+    new chip is no reason to stop); ``tried`` what was looked at, in order, with what it said.
     """
 
     gpus: tuple[Gpu, ...] = ()

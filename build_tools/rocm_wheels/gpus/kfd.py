@@ -7,6 +7,7 @@ a container sees only some of the cards, although all are listed. It numbers nod
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,11 +43,12 @@ class _Node:
 
 def read_topology(root: Path) -> Topology:
     """Read the GPUs from the files below ``root``, in the order of the nodes; never raises."""
-    found = Topology(present=(root / NODES).is_dir())
+    found = Topology(present=os.path.isdir(root / NODES))  # noqa: PTH112 - closed folders are none
     nodes = _with_devices(list(_nodes(root, found)), root, found)
     user_number = 0
     for node in nodes:
-        if node.values.get("simd_count", 0) > 0:  # a processor is a node without SIMD units
+        # a processor is a node without SIMD units; NVIDIA's driver can make nodes for its cards, too
+        if node.values.get("simd_count", 0) > 0 and node.values.get("vendor_id", _AMD) == _AMD:
             index = sum(gpu.index is not None for gpu in found.gpus) if node.reachable else None
             found.gpus.append(_gpu(node, index, found.faults))
             found.nodes.append(user_number)
@@ -61,14 +63,16 @@ def _nodes(root: Path, found: Topology) -> Iterator[_Node]:
         if found.present:
             found.faults.append(f"/{NODES} cannot be read: {cause.strerror}")
         return
+    closed: dict[str, list[str]] = {}
     for folder in sorted(folders, key=lambda path: int(path.name)):
         values = _values(folder / "properties")
         if isinstance(values, str):  # a scheduler gave this GPU to somebody else; its node stays in the list
-            found.faults.append(
-                f"node {folder.name} of the amdgpu driver is closed to this process: {values}"
-            )
+            closed.setdefault(values, []).append(folder.name)
         elif values:
             yield _Node(folder, values)
+    for why, names in closed.items():
+        nodes = f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names)}"
+        found.faults.append(f"{nodes} of the amdgpu driver: closed to this process ({why})")
 
 
 def _values(path: Path) -> dict[str, int] | str:
@@ -84,7 +88,8 @@ def _with_devices(nodes: list[_Node], root: Path, found: Topology) -> list[_Node
     """Mark the nodes whose device file is not here, where others' are."""
     minors = {index: node.values.get("drm_render_minor", 0) for index, node in enumerate(nodes)}
     gpus = [index for index, minor in minors.items() if minor]
-    missing = [index for index in gpus if not (root / f"dev/dri/renderD{minors[index]}").exists()]
+    here = _names(root / "dev/dri")
+    missing = [index for index in gpus if f"renderD{minors[index]}" not in here]
     if gpus and len(missing) == len(gpus):
         # an image is often built without the devices that it runs with later: the cards are there
         found.faults.append(
@@ -162,6 +167,13 @@ def _memory(folder: Path) -> int | None:
         if isinstance(values, dict) and values.get("heap_type") in _FRAME_BUFFER:
             total += values.get("size_in_bytes", 0)
     return total or None
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
 
 
 def _text(path: Path) -> str:

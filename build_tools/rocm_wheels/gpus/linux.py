@@ -100,7 +100,7 @@ class LinuxMachine:
                 unplaced[card.pci_id] -= 1
                 continue
             if gpu := gpu_of(card, self._source):
-                hidden = f"{gpus[0].source}, which does not list it for computing"
+                hidden = f"{gpus[0].source}, which does not list it for this process"
                 gpus.append(replace(gpu, visible=False, hidden_by=hidden))
         return gpus
 

@@ -150,5 +150,6 @@ _SYSTEMS = {"win32": _windows, "darwin": _macos}
 
 
 def _rank(gpu: Gpu) -> tuple[object, ...]:
-    numbered = gpu.index is not None
-    return (not gpu.visible, VENDORS.index(gpu.vendor), gpu.integrated is True, not numbered, gpu.index or 0)
+    kind = (VENDORS.index(gpu.vendor), gpu.integrated is True)
+    unknown = gpu.confidence == "unknown"
+    return (not gpu.visible, *kind, unknown, gpu.index is None, gpu.index or 0)

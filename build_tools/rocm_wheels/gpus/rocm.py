@@ -12,7 +12,7 @@ from .gpu import RocmFound
 _PLACES = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH")
 _SYSTEM = "opt/rocm"
 _WINDOWS = "Program Files/AMD/ROCm"
-_DIST_INFO = re.compile(r"(?:rocm_sdk_core|rocm)-([0-9][^-]*)\.dist-info", re.IGNORECASE)
+_DIST_INFO = re.compile(r"(rocm_sdk_core|rocm)-([0-9][^-]*)\.dist-info", re.IGNORECASE)
 _HEADERS = {  # the macros that a header states the version with
     "include/rocm-core/rocm_version.h": "ROCM",
     "include/rocm_version.h": "ROCM",
@@ -97,12 +97,13 @@ def _packages(folder: Path, faults: list[str]) -> list[RocmFound]:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return []
-    versions = sorted({found[1] for name in names if (found := _DIST_INFO.fullmatch(name))})
+    stated = [(found[1] == "rocm", found[2]) for name in names if (found := _DIST_INFO.fullmatch(name))]
+    versions = list(dict.fromkeys(version for _, version in sorted(stated)))  # the core's own word first
     core = folder / "_rocm_sdk_core"
     if len(versions) > 1:
         faults.append(f"{folder}: ROCm packages of several versions: {', '.join(versions)}")
     if versions:
-        one = _found(versions[-1], "pip", folder, core if core.is_dir() else folder, faults)
+        one = _found(versions[0], "pip", folder, core if core.is_dir() else folder, faults)
         return [one] if one else []
     return [RocmFound(one.version, "pip", one.path) for one in _in_folder(core, faults)]
 

@@ -1,16 +1,22 @@
 """A provider of wheel variants (PEP 850), namespace ``amd``: GPUs and ROCm of this machine.
 
-The module itself is the plugin: installers call ``get_supported_configs`` and ``get_all_configs``.
+The module itself is the plugin: installers call ``get_supported_configs`` and ``get_all_configs``. What finds
+GPUs is in ``gpus``, which rocm-wheels shares; the build brings it along.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .detect import detect
-from .names import GENERICS, KNOWN, ROCM_VERSIONS, generic_of
+# the build brings ``gpus`` along: in a checkout it is a part of rocm-wheels
+from .gpus.gpu import Hardware  # type: ignore[import-not-found]
+from .gpus.look import look  # type: ignore[import-not-found]
+from .gpus.properties import known, supported  # type: ignore[import-not-found]
 
 __all__ = ["FeatureConfig", "get_all_configs", "get_supported_configs"]
 
@@ -25,22 +31,28 @@ class FeatureConfig:
 
 
 def get_supported_configs() -> list[FeatureConfig]:
-    """Return what this machine has. ValueError for a variable that cannot be read."""
-    machine = detect(os.environ, Path("/"))
-    generics = [generic_of(chip) for chip in machine.chips]
-    values = dict.fromkeys([*machine.chips, *(one for one in generics if one)])
-    found = [FeatureConfig("gfx_arch", list(values), multi_value=True)] if values else []
-    if machine.rocm_version:
-        found.append(FeatureConfig("rocm_version", [machine.rocm_version], multi_value=False))
-    return found
+    """Return what this machine has.
+
+    ValueError for a variable that states something and cannot be read: who set it wants what it says, and
+    any other wheel than the one it would give is the wrong one. Nothing else stops an installer: what could
+    not be found out is said on stderr.
+    """
+    return _configs(supported(_this_machine()))
 
 
 def get_all_configs() -> list[FeatureConfig]:
     """Return all values that there are; those of this machine are among them, however new it is."""
-    here = {config.name: config.values for config in get_supported_configs()}
-    chips = dict.fromkeys([*KNOWN, *GENERICS, *here.get("gfx_arch", [])])
-    versions = dict.fromkeys([*ROCM_VERSIONS, *here.get("rocm_version", [])])
-    return [
-        FeatureConfig("gfx_arch", list(chips), multi_value=True),
-        FeatureConfig("rocm_version", list(versions), multi_value=False),
-    ]
+    return _configs(known(supported(_this_machine())))
+
+
+def _this_machine() -> Hardware:
+    folders = dict.fromkeys(sysconfig.get_path(key) for key in ("purelib", "platlib"))
+    places = [Path(folder) for folder in folders]
+    found = look(os.environ, platform=sys.platform, site_packages=places, vendors=("amd",))
+    for fault in found.faults:
+        print(f"rocm-variant-provider: {fault}", file=sys.stderr)
+    return found
+
+
+def _configs(features: Mapping[str, tuple[str, ...]]) -> list[FeatureConfig]:
+    return [FeatureConfig(name, list(values), name == "gfx_arch") for name, values in features.items()]

@@ -1,4 +1,4 @@
-"""Print what is reported of this machine, as JSON."""
+"""Print what is reported of this machine, as JSON; what could not be found out goes to stderr."""
 
 from __future__ import annotations
 

@@ -1,0 +1,377 @@
+"""Looking at machines: the kernel's files, tools that answer, fail or print rubbish, and the PCI bus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs, text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocm_wheels.gpus import nvidia, other_systems, pci_bus, rocm_tools
+from rocm_wheels.gpus.gpu import Hardware
+from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.names import chip_of, compatible, read_version, version_of
+from rocm_wheels.gpus.programs import ProgramAnswer
+from rocm_wheels.gpus.properties import known, supported
+
+RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
+RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
+CONSOLE, SOUND = ("0000:06:00.0", "1a03:2000", 0x0300), ("0000:03:00.1", "1002:ab30", 0x0403)
+NPU, MI300X = ("0000:00:0b.0", "8086:7d1d", 0x1200), ("0001:05:00.0", "1002:74a1", 0x1200)
+
+
+def seen(hardware: Hardware) -> list[tuple[object, ...]]:
+    return [(gpu.gfx or gpu.vendor, gpu.index, gpu.confidence) for gpu in hardware.gpus]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [
+        ("none", []),
+        ("mi300x", [("gfx942", 0, "read")]),
+        ("mi300x_8", [("gfx942", n, "read") for n in range(8)]),
+        ("mi300x_cpx", [("gfx942", n, "read") for n in range(8)]),
+        ("mi300a", [("gfx942", 0, "read")]),
+        ("mi250x", [("gfx90a", 0, "read"), ("gfx90a", 1, "read")]),
+        ("mi210", [("gfx90a", 0, "read")]),
+        ("mi100", [("gfx908", 0, "read")]),
+        ("mi350x", [("gfx950", 0, "read")]),
+        ("radeon", [("gfx1100", 0, "read")]),
+        ("apu", [("gfx1151", 0, "read")]),
+        ("mixed", [("gfx1100", 1, "read"), ("gfx1036", 0, "read")]),  # discrete first, HIP's own numbers
+        ("many_apus_first", [("gfx1201", 9, "read"), *(("gfx1103", n, "read") for n in range(9))]),
+        ("old_and_new", [("gfx803", 0, "read"), ("gfx1100", 1, "read")]),
+        ("unknown", [("gfx1312", 0, "read")]),
+        ("unreadable", [("gfx1100", 1, "derived"), ("gfx942", 2, "read"), ("amd", 0, "unknown")]),
+    ],
+)
+def test_machines_by_the_drivers_files(tmp_path: Path, name: str, gpus: list[tuple[object, ...]]) -> None:
+    found = look({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
+    assert seen(found) == gpus
+    assert [one for one in found.faults if "target is not known" not in one] == []
+    assert len(found.faults) == (name == "unreadable")
+    assert all(one.source == "kfd" and one.visible for one in found.gpus)
+
+
+def test_what_is_said_of_a_card(tmp_path: Path) -> None:
+    first, second = look({}, root=machine(tmp_path / "a", *MACHINES["mi250x"]), run=programs()).gpus
+    assert (first.pci_id, first.address, second.address) == ("1002:740c", "0000:c1:00.0", "0000:c6:00.0")
+    assert (first.uuid, first.memory, first.simd_count) == ("GPU-abba0000000000c1", 64 * GIB, 440)
+    assert "MI250X" in first.name and first.integrated is False
+    igpu = look({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
+    assert (igpu.integrated, igpu.memory, igpu.native) == (True, None, "gfx1151")
+    parts = look({}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()).gpus
+    assert {part.address for part in parts} == {"0000:05:00.0"} and len({part.uuid for part in parts}) == 8
+    unknown = look({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
+    assert (unknown.gpus[0].name, unknown.gpus[0].integrated) == ("ip discovery", None)
+
+
+def test_a_container_sees_the_cards_that_it_was_given(tmp_path: Path) -> None:
+    root = machine(tmp_path, *MACHINES["mi300x_8"])
+    for bus in (5, 6, 8, 9, 10, 11, 12):
+        (root / f"dev/dri/renderD{127 + bus}").unlink()
+    found = look({}, root=root, run=programs())
+    assert [(one.address, one.index) for one in found.usable] == [("0000:07:00.0", 0)]
+    assert found.gpus[-1].hidden_by == "/dev/dri/renderD139, which is not here"
+    for bus in range(5, 13):
+        (root / f"dev/dri/renderD{127 + bus}").unlink(missing_ok=True)
+    found = look({}, root=root, run=programs())  # an image that is being built has none
+    assert len(found.usable) == 8
+    assert "--device=/dev/kfd" in found.faults[0]
+
+
+def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
+    root = pci(
+        machine(tmp_path, *MACHINES["mi300x_8"]),
+        *[(f"0000:{n:02x}:00.0", "1002:74a1", 0x1200) for n in range(5, 13)],
+    )
+    for number in range(3, 10):
+        (root / NODES / f"{number}/properties").unlink()
+    (root / NODES / "notes").mkdir()
+    found = look({}, root=root, run=programs())
+    assert len(found.usable) == 1 and len(found.gpus) == 8
+    assert found.faults == (
+        "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process (No such file or directory)",
+    )
+    assert found.gpus[1].hidden_by == "kfd, which does not list it for this process"
+
+
+def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None:
+    root = pci(machine(tmp_path, *MACHINES["mixed"]), RX, IGPU, RTX, UHD, CONSOLE, SOUND, NPU)
+    found = look(
+        {},
+        root=root,
+        run=programs(nvidia_smi=text("nvidia_smi.csv"), nvidia_smi_banner=text("nvidia_smi.txt")),
+    )
+    assert [(one.vendor, one.gfx or one.capability, one.source) for one in found.gpus] == [
+        ("amd", "gfx1100", "kfd"),
+        ("amd", "gfx1036", "kfd"),
+        ("nvidia", "8.9", "nvidia-smi"),
+        ("nvidia", "12.1", "nvidia-smi"),
+        ("intel", None, "pci"),
+    ]
+    assert (found.cuda, found.faults) == ("12.8", ())
+    assert found.gpus[2].pci_id == "10de:2684" and found.gpus[2].memory == 24564 * 2**20
+    only = look({}, root=root, run=programs(), vendors=("amd",))
+    assert [one.gfx for one in only.gpus] == ["gfx1100", "gfx1036"]
+    without_smi = look({}, root=root, run=programs())
+    assert without_smi.gpus[2].confidence == "derived" and without_smi.gpus[2].capability == "8.9"
+
+
+def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> None:
+    root = pci(tmp_path, MI300X, ("0000:09:00.0", "1002:fffe", 0x0380), CONSOLE, NPU)
+    found = look({}, root=root, run=programs())
+    assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
+    assert found.usable[0].name.endswith("[Instinct MI300X]")
+    assert found.tried == (
+        *("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),
+        *("rocm_agent_enumerator: not installed", "amd-smi: not installed"),
+    )
+    by_lspci = look({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
+    assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
+        ("amd", "gfx1100", "0000:03:00.0"),
+        ("amd", "gfx942", "0001:05:00.0"),
+        ("amd", None, "0000:0f:00.0"),
+        ("nvidia", None, "0000:01:00.0"),
+    ]
+
+
+def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None:
+    def never(*_: object) -> ProgramAnswer:
+        raise AssertionError("a program was started")
+
+    assert look({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
+    assert look({}, root=machine(tmp_path / "b", *MACHINES["mixed"]), run=never, vendors=("amd",)).usable
+    forced = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}
+    assert look(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
+
+
+def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/dxg").touch()
+    found = look(
+        {},
+        root=pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)),
+        run=programs(rocminfo=text("rocminfo_apu_and_radeon.txt")),
+    )
+    assert seen(found) == [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]
+
+
+@pytest.mark.parametrize(
+    ("answers", "gpus"),
+    [
+        # generic targets are further ISAs of an agent, and no GPUs
+        ({"rocminfo": text("rocminfo_mi300x_vf.txt")}, [("gfx942", 0, "read")]),
+        ({"rocminfo": text("rocminfo_apu_and_radeon.txt")}, [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]),
+        (
+            {"rocm_agent_enumerator": "gfx000\ngfx90a\ngfx90a:sramecc+:xnack-\ngfx9-4-generic\n"},
+            [("gfx90a", 0, "read"), ("gfx90a", 1, "read")],
+        ),
+        ({"amd_smi": text("amd_smi_static.json")}, [("gfx950", 0, "read"), ("gfx1100", 1, "derived")]),
+    ],
+)
+def test_rocms_tools_where_the_driver_is_silent(
+    tmp_path: Path, answers: dict[str, str], gpus: list[tuple[object, ...]]
+) -> None:
+    found = look({}, root=tmp_path, run=programs(**answers))
+    assert (seen(found), found.faults) == (gpus, ())
+
+
+def test_what_rocminfo_says_of_a_card() -> None:
+    (card,) = rocm_tools.read_rocminfo(text("rocminfo_mi300x_vf.txt"))
+    assert (card.name, card.pci_id, card.address) == ("AMD Instinct MI300X VF", "1002:74b5", "0000:83:00.0")
+    assert (card.uuid, card.simd_count, card.integrated) == ("GPU-43529fe3ce00c724", 1216, False)
+    apu, _ = rocm_tools.read_rocminfo(text("rocminfo_apu_and_radeon.txt"))
+    assert (apu.uuid, apu.integrated) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "fault"),
+    [
+        (
+            {"rocminfo": ProgramAnswer(fault="rocminfo did not answer within 10 seconds")},
+            "rocminfo did not answer within 10 seconds",
+        ),
+        (
+            {"rocminfo": ProgramAnswer("", "rocminfo failed with exit code 1: ROCk module is NOT loaded")},
+            "ROCk module is NOT loaded",
+        ),
+        ({"rocminfo": "Segmentation fault\n"}, "rocminfo printed no agents, but 'Segmentation fault'"),
+        ({"rocminfo": ""}, "rocminfo printed no agents, but 'nothing'"),
+        (
+            {"rocm_agent_enumerator": "Traceback (most recent call last):\n"},
+            "rocm_agent_enumerator printed 'Traceback (most recent call last):' in place",
+        ),
+        ({"amd_smi": "ERROR: no AMD GPU driver"}, "amd-smi printed no JSON, but 'ERROR: no AMD GPU driver'"),
+        ({"amd_smi": '{"gpu_data": 7}'}, "amd-smi printed JSON that is no list of GPUs"),
+        ({"amd_smi": '["x"]'}, "amd-smi printed JSON that is no list of GPUs"),
+        ({"amd_smi": "null"}, "amd-smi printed JSON that is no list of GPUs"),
+        (
+            {"lspci": "lspci: Cannot open /proc\n"},
+            "lspci printed no list of devices, but 'lspci: Cannot open /proc'",
+        ),
+        (
+            {"lspci": ProgramAnswer(fault="lspci cannot be started: Exec format error")},
+            "lspci cannot be started",
+        ),
+        (
+            {"nvidia_smi": "No devices were found\n"},
+            "nvidia-smi printed no GPUs, but 'No devices were found'",
+        ),
+        (
+            {"nvidia_smi": ProgramAnswer(fault="nvidia-smi failed with exit code 9: NVIDIA-SMI has failed")},
+            "NVIDIA-SMI has failed",
+        ),
+    ],
+)
+def test_a_tool_that_fails_is_said_and_stops_nothing(
+    tmp_path: Path, answers: dict[str, str], fault: str
+) -> None:
+    found = look({}, root=tmp_path, run=programs(**answers))
+    assert found.gpus == () and len(found.faults) == 1
+    assert fault in found.faults[0]
+    after = look(
+        {},
+        root=pci(tmp_path, MI300X, RTX),
+        run=programs(**{key: value for key, value in answers.items() if key != "lspci"}),
+    )
+    assert [one.gfx for one in after.usable] == ["gfx942"]
+
+
+def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
+    run = programs(powershell=text("wmi.txt"), clinfo=text("clinfo_amd.txt"))
+    found = look(
+        {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": ""}, root=Path("/no"), platform="win32", run=run
+    )
+    assert [(one.vendor, one.gfx, one.index, one.visible, one.source) for one in found.gpus] == [
+        ("amd", "gfx1100", 0, True, "clinfo"),
+        ("intel", None, None, True, "wmi"),
+        ("amd", "gfx1036", 1, False, "clinfo"),
+    ]
+    assert found.gpus[0].pci_id == "1002:744c"
+    table = look({}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt")))
+    assert seen(table)[:2] == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
+    quick = look(
+        {}, root=Path("/no"), platform="win32", vendors=("amd",), run=programs(clinfo=text("clinfo_amd.txt"))
+    )
+    assert seen(quick) == [("gfx1100", 0, "read"), ("gfx1036", 1, "read")]
+    broken = look(
+        {},
+        root=Path("/no"),
+        platform="win32",
+        run=programs(powershell=ProgramAnswer(fault="it is blocked"), clinfo="?"),
+    )
+    assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
+    (polaris,) = other_systems.read_clinfo(text("clinfo_columns.txt"))
+    assert (polaris.gfx, polaris.index) == ("gfx803", 0)
+
+
+def test_macs() -> None:
+    (apple,) = look({}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))).gpus
+    assert (apple.vendor, apple.name, apple.integrated) == ("apple", "Apple M3 Max", True)
+    found = look({}, platform="darwin", run=programs(system_profiler=text("system_profiler_intel.json")))
+    assert [(one.vendor, one.pci_id, one.visible) for one in found.gpus] == [
+        ("intel", "8086:3e9b", True),
+        ("amd", "1002:7340", False),
+    ]
+    assert found.usable == () and found.gpus[1].hidden_by == "macOS, which has no ROCm"
+    assert look({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
+        "system_profiler printed no list of displays, but '{}'",
+    )
+
+
+def test_the_driver_says_its_version_or_its_kernels(tmp_path: Path) -> None:
+    assert look({}, root=tmp_path, run=programs()).driver is None
+    (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
+    assert look({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
+    (tmp_path / "sys/module/amdgpu/version").write_text("6.16.13\n")
+    assert look({}, root=tmp_path, run=programs()).driver == "6.16.13"
+
+
+def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
+    asked: list[dict[str, str]] = []
+
+    def run(words: object, env: dict[str, str], timeout: float) -> ProgramAnswer:
+        asked.append(env)
+        return ProgramAnswer(found=False)
+
+    env = {
+        "HIP_VISIBLE_DEVICES": "0",
+        "ROCR_VISIBLE_DEVICES": "",
+        "HSA_OVERRIDE_GFX_VERSION": "9.4.2",
+        "PATH": "/x",
+    }
+    look(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
+    assert asked[0] == {"PATH": "/x", "LC_ALL": "C"}
+
+
+def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
+    root = machine(
+        tmp_path,
+        CPU,
+        gpu(90402, 0x74A1, 3),
+        gpu(110003, 0x15BF, 4, 24),
+        gpu(130102, 0xFFFE, 5, 8),
+        rocm="9.42.0",
+    )
+    here = supported(look({}, root=root, run=programs()))
+    assert here == {
+        "gfx_arch": ("gfx942", "gfx1312", "gfx1103", "gfx9_4_generic", "gfx11_generic"),
+        "rocm_version": ("9.42",),
+    }
+    assert all(set(values) <= set(known(here)[name]) for name, values in here.items())
+    assert supported(look({}, root=tmp_path / "no", run=programs())) == {}
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may read everything")
+def test_a_closed_folder_is_said(tmp_path: Path) -> None:
+    root = machine(tmp_path, *MACHINES["mi300x"])
+    (root / NODES).chmod(0)
+    assert "Permission denied" in look({}, root=root, run=programs()).faults[0]
+
+
+@given(st.integers(min_value=0, max_value=10**7))
+def test_every_number_has_a_name_or_none(version: int) -> None:
+    name = chip_of(version)
+    assert name is None or read_version(version_of(name)) == name
+
+
+def test_what_a_chip_may_pose_as() -> None:
+    assert compatible("gfx1036")[0] == "gfx1030" and compatible("gfx1103")[:3] == (
+        "gfx1100",
+        "gfx1101",
+        "gfx1102",
+    )
+    assert compatible("gfx1151")[0] == "gfx1150" and compatible("gfx90a") == () == compatible("gfx1312")
+    with pytest.raises(ValueError, match="is not the name of a GPU"):
+        version_of("gfx11_generic")
+
+
+READERS: list[Callable[[str], object]] = [
+    *(rocm_tools.read_rocminfo, rocm_tools.read_agents, rocm_tools.read_amd_smi, pci_bus.read_lspci),
+    *(
+        other_systems.read_clinfo,
+        other_systems.read_pnp,
+        other_systems.read_system_profiler,
+        nvidia.read_nvidia_smi,
+    ),
+]
+
+
+@given(
+    st.one_of(
+        st.text(), st.from_regex(r"(\{|\[|  Name: +gfx|\*{7}\nAgent 1\n\*{7}\n|0, ){1,3}.*", fullmatch=True)
+    )
+)
+def test_readers_of_tools_read_or_refuse_anything(printed: str) -> None:
+    for read in READERS:
+        try:
+            read(printed)
+        except rocm_tools.NotRead as refusal:
+            assert str(refusal)

@@ -1,0 +1,267 @@
+"""Variables: what hides GPUs, what lets them pose as others, and what states them in place of a look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gpu_machines import CPU, MACHINES, gpu, machine, pci, programs
+
+from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.properties import supported
+from rocm_wheels.gpus.rocm import find_rocm
+
+FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
+UUID = "GPU-abba0000000000"  # and the bus
+
+
+@pytest.mark.parametrize(
+    ("env", "left", "said"),
+    [
+        ({}, [0, 1, 2, 3], ""),
+        # the runtime's list: numbers as C reads them, UUIDs and their beginnings, blanks around
+        ({"ROCR_VISIBLE_DEVICES": "2, 0"}, [0, 2], ""),
+        ({"ROCR_VISIBLE_DEVICES": ""}, [], ""),
+        ({"ROCR_VISIBLE_DEVICES": "-1"}, [], ""),
+        ({"ROCR_VISIBLE_DEVICES": "0x1,02"}, [1, 2], ""),
+        ({"ROCR_VISIBLE_DEVICES": f"{UUID}20, gpu-abba000000000011"}, [1, 2], ""),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-ABBA0000000000"}, [], "is none of"),  # the beginning of four
+        (
+            {"ROCR_VISIBLE_DEVICES": "1,9,0"},
+            [1],
+            "'9' is none of the 4 GPUs left, 0 to 3: the list ends there",
+        ),
+        ({"ROCR_VISIBLE_DEVICES": "1,1,0"}, [1], "'1' names a GPU a second time"),
+        ({"ROCR_VISIBLE_DEVICES": "0,,1"}, [0], "'' is none of"),
+        ({"ROCR_VISIBLE_DEVICES": "0,1,2,3,9"}, [0, 1, 2, 3], ""),  # it reads no more entries than GPUs
+        # HIP's list: plain numbers only, of what the first list left
+        ({"HIP_VISIBLE_DEVICES": "3,1"}, [1, 3], ""),
+        ({"HIP_VISIBLE_DEVICES": "1,1,0"}, [0, 1], ""),
+        ({"HIP_VISIBLE_DEVICES": "0, 1"}, [0], "' 1' is none of"),
+        ({"HIP_VISIBLE_DEVICES": "01"}, [], "'01' is none of"),
+        ({"HIP_VISIBLE_DEVICES": "-1"}, [], ""),
+        ({"HIP_VISIBLE_DEVICES": ""}, [0, 1, 2, 3], "set and empty: HIP takes that for not set"),
+        ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "2"}, [2], "set and empty"),
+        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2"}, [1], ""),
+        ({"CUDA_VISIBLE_DEVICES": ""}, [0, 1, 2, 3], ""),
+        ({"HIP_VISIBLE_DEVICES": f"{UUID}21"}, [3], ""),
+        ({"HIP_VISIBLE_DEVICES": f"{UUID.upper()}21"}, [], "is none of"),  # it compares letters as they are
+        ({"ROCR_VISIBLE_DEVICES": "3,2", "HIP_VISIBLE_DEVICES": "0"}, [3], ""),
+        ({"ROCR_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, [], "'1' is none of the one GPU left, 0"),
+        ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, [], ""),
+        ({"GPU_DEVICE_ORDINAL": "0"}, [0, 1, 2, 3], "is for OpenCL; HIP does not read it"),
+    ],
+)
+def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], said: str) -> None:
+    found = look(env, root=machine(tmp_path, *FOUR), run=programs())
+    assert sorted(one.index for one in found.usable if one.index is not None) == left
+    assert len(found.gpus) == 4 and all(one.hidden_by in env for one in found.gpus if not one.visible)
+    assert (said in found.faults[0]) if said else found.faults == ()
+
+
+def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
+    """One AMD card beside Intel's graphics is device 0: torchruntime says 1, and hides the card."""
+    root = pci(machine(tmp_path, CPU, gpu(110000, 0x744C, 3)), ("0000:00:02.0", "8086:4680", 0x300))
+    assert look({"HIP_VISIBLE_DEVICES": "0"}, root=root, run=programs()).usable[0].gfx == "gfx1100"
+
+
+@pytest.mark.parametrize(
+    ("env", "targets"),
+    [
+        ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}, ["gfx1100", "gfx1100"]),
+        ({"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}, ["gfx90a", "gfx90a"]),
+        ({"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}, ["gfx1100", "gfx1030"]),  # node 0 is the processor
+        ({"HSA_OVERRIDE_GFX_VERSION_0": "10.3.0"}, ["gfx1100", "gfx1036"]),
+        (
+            {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0", "HSA_OVERRIDE_GFX_VERSION": "12.0.1"},
+            ["gfx1201", "gfx1030"],
+        ),
+        ({"HSA_OVERRIDE_GFX_VERSION": " "}, ["gfx1100", "gfx1036"]),
+        ({"HSA_OVERRIDE_GFX_VERSION_OLLAMA": "10.3.0"}, ["gfx1100", "gfx1036"]),
+    ],
+)
+def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: list[str]) -> None:
+    found = look(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    assert [one.gfx for one in found.gpus] == targets
+    assert [one.native for one in found.gpus] == ["gfx1100", "gfx1036"]
+    assert ("refuses to start" in "".join(found.faults)) == (" " in env.values())
+
+
+@pytest.mark.parametrize(
+    ("env", "values"),
+    [
+        (
+            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx11-generic"},
+            ("gfx90a", "gfx11_generic"),
+        ),
+        (
+            {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
+            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"),
+        ),
+        ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942,gfx942"}, ("gfx942", "gfx9_4_generic")),
+        ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx1250-strict"}, ("gfx1250", "gfx12_5_generic")),
+        ({"UV_AMD_GPU_ARCHITECTURE": "GFX1151"}, ("gfx1151", "gfx11_generic")),
+        (
+            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942;gfx942", "UV_AMD_GPU_ARCHITECTURE": "gfx942"},
+            ("gfx942", "gfx9_4_generic"),
+        ),
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "none"}, ()),
+        (
+            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": " "},
+            ("gfx1100", "gfx1036", "gfx11_generic", "gfx10_3_generic"),
+        ),
+        ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}, ()),
+        ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}, ()),
+        (
+            {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "0"},
+            ("gfx1100", "gfx1036", "gfx11_generic", "gfx10_3_generic"),
+        ),
+        # what is stated is stated: nothing hides it or poses
+        (
+            {
+                "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942",
+                "HIP_VISIBLE_DEVICES": "-1",
+                "HSA_OVERRIDE_GFX_VERSION": "11.0.0",
+            },
+            ("gfx942", "gfx9_4_generic"),
+        ),
+        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1399"}, ("gfx1399",)),
+    ],
+)
+def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...]) -> None:
+    found = look(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    assert supported(found).get("gfx_arch", ()) == values
+
+
+@pytest.mark.parametrize(
+    ("env", "gpus", "cuda"),
+    [
+        ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0"}, [("9.0", "forced")], None),
+        ({"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.8"}, [("8.9", "forced")], "12.8"),
+        ({}, [("8.9", "pci")], None),
+    ],
+)
+def test_stated_nvidia(
+    tmp_path: Path, env: dict[str, str], gpus: list[tuple[str, str]], cuda: str | None
+) -> None:
+    root = pci(machine(tmp_path, *MACHINES["radeon"]), ("0000:01:00.0", "10de:2684", 0x300))
+    found = look(env, root=root, run=programs())
+    assert [(one.capability, one.source) for one in found.gpus if one.vendor == "nvidia"] == gpus
+    assert found.cuda == cuda and found.usable[0].gfx == "gfx1100"
+    assert [one.vendor for one in look(env, root=tmp_path / "no", run=programs()).gpus] == (
+        ["nvidia"] if env else []
+    )
+
+
+WRONG = [
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "MI300"}, "'MI300' is not the name of a GPU such as gfx942"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942,gfx"}, "'gfx' is not the name of a GPU such as gfx942"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx94X"}, "'gfx94X' is not the name of a GPU such as gfx942"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "is not the name of a GPU such as gfx942"),
+    ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "native"}, "'native' is not the name of a GPU such as gfx942"),
+    ({"UV_AMD_GPU_ARCHITECTURE": "1100"}, "'1100' is not the name of a GPU such as gfx942"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "7"}, "'7' is not a version such as 7.2"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "seven"}, "'seven' is not a version such as 7.2"),
+    ({"HSA_OVERRIDE_GFX_VERSION": "gfx1100"}, "'gfx1100' is not a version such as 11.0.0"),
+    ({"HSA_OVERRIDE_GFX_VERSION": "11.0"}, "'11.0' is not a version such as 11.0.0"),
+    ({"HSA_OVERRIDE_GFX_VERSION": "11.0.16"}, "'11.0.16' is not a version such as 11.0.0"),
+    ({"HSA_OVERRIDE_GFX_VERSION_1": "64.0.0"}, "'64.0.0' is not a version such as 11.0.0"),
+    ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "sm_90"}, "'sm_90' is not a version such as 9.0"),
+    ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0a"}, "'9.0a' is not a version such as 9.0"),
+    ({"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "cu128"}, "'cu128' is not a version such as 12.8"),
+]
+
+
+@pytest.mark.parametrize(("env", "message"), WRONG)
+def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match="is not") as failure:
+        look(env, root=tmp_path, run=programs())
+    assert str(failure.value).startswith(f"{next(iter(env))}: ") and message in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942", "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx1100"),
+        ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=none", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH=gfx942"),
+        ("AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942,gfx1100", "UV_AMD_GPU_ARCHITECTURE=gfx942"),
+        ("ROCM_BOOTSTRAP_FORCE_GFX_ARCH=gfx942,gfx1100", "UV_AMD_GPU_ARCHITECTURE=gfx1100,gfx942"),
+        ("ROCM_BOOTSTRAP_DISABLE_DETECTION=1", "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942"),
+        ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION=7.2", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION=7.1.0"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_both_named(tmp_path: Path, first: str, second: str) -> None:
+    env = dict(pair.split("=", 1) for pair in (first, second))
+    with pytest.raises(ValueError, match="contradict each other") as failure:
+        look(env, root=tmp_path, run=programs())
+    assert str(failure.value) == f"{first} and {second} contradict each other: unset one of them"
+
+
+def written(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+HEADER = "#define ROCM_VERSION_MAJOR 6\n#define ROCM_VERSION_MINOR   4\n#define ROCM_VERSION_PATCH 1\n"
+
+
+def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for name in (
+        "rocm_sdk_core-7.14.0.dist-info",
+        "rocm-7.14.0.dist-info",
+        "_rocm_sdk_core",
+        "rocm_bootstrap-0.3.0.dist-info",
+    ):
+        (site / name).mkdir(parents=True)
+    (tmp_path / "opt/rocm/.info").mkdir(parents=True)
+    (tmp_path / "opt/rocm/.info/version").write_text("7.2.0-43\n")
+    (tmp_path / "opt/rocm-6.4.1/include/rocm-core").mkdir(parents=True)
+    (tmp_path / "opt/rocm-6.4.1/include/rocm-core/rocm_version.h").write_text(HEADER)
+    (tmp_path / "opt/rocm-7.2.0").symlink_to(tmp_path / "opt/rocm")
+    found, faults = find_rocm({}, root=tmp_path, site_packages=[site, tmp_path / "missing"])
+    assert [(one.version, one.source) for one in found] == [
+        ("7.14.0", "pip"),
+        ("7.2.0-43", "info"),
+        ("6.4.1", "header"),
+    ]
+    assert faults == ()
+    named, _ = find_rocm({"ROCM_PATH": str(tmp_path / "opt/rocm-6.4.1")}, root=tmp_path)
+    assert [one.version for one in named] == ["6.4.1"]
+    nowhere, faults = find_rocm({"ROCM_PATH": "/nowhere"}, root=tmp_path)
+    assert (nowhere, faults) == ((), ("ROCM_PATH=/nowhere: no ROCm is there",))
+    stated, _ = find_rocm(
+        {"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "10.1.3"}, root=tmp_path, site_packages=[site]
+    )
+    assert [(one.version, one.source, one.path) for one in stated] == [
+        ("10.1.3", "forced", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
+    ]
+    assert find_rocm({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "None"}, root=tmp_path) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "minor"),
+    [
+        *(("7.10.0rc20250801", "7.10"), ("7.0.2-56\n", "7.0"), ("10.1", "10.1"), ("7.2.0a20260916", "7.2")),
+        *(("seven", None), ("7", None), ("", None), ("7.x", None)),
+    ],
+)
+def test_versions_as_they_are_written(tmp_path: Path, text: str, minor: str | None) -> None:
+    written(tmp_path, **{"opt__rocm__.info__version": text})
+    hardware = look({}, root=tmp_path, run=programs())
+    assert supported(hardware).get("rocm_version") == ((minor,) if minor else None)
+    assert bool(hardware.faults) == (minor is None and bool(text))
+
+
+def test_rocm_of_windows_and_packages_that_do_not_agree(tmp_path: Path) -> None:
+    header = "#define HIP_VERSION_MAJOR 6\n#define HIP_VERSION_MINOR 2\n#define HIP_VERSION_PATCH 41512\n"
+    written(tmp_path, **{"Program Files__AMD__ROCm__6.2__include__hip__hip_version.h": header})
+    found, _ = find_rocm({}, root=tmp_path, platform="win32")
+    assert [(one.version, one.source) for one in found] == [("6.2.41512", "header")]
+    for name in ("rocm_sdk_core-7.14.0.dist-info", "rocm-7.9.0rc1.dist-info"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    found, faults = find_rocm({}, root=tmp_path / "no", site_packages=[tmp_path / "site"])
+    assert "several versions" in faults[0] and found[0].version == "7.14.0"
