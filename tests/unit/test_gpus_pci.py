@@ -246,6 +246,8 @@ def test_what_the_tables_do_not_have_is_no_error(text: str) -> None:
         ("AMD Radeon 780M Graphics", ["1002:15bf", "1002:1900"]),
         ("780M", ["1002:15bf", "1002:1900", "10de:119e", "10de:119f"]),  # GeForce GTX 780M
         ("strix halo", ["1002:1586"]),
+        ("Van Gogh iGPU", ["1002:163f"]),
+        ("RX 6750 XT", ["1002:73df"]),  # and not the RX 6600 XT, which shares its id with an RX 6750 GRE
         ("RX 6750 GRE 10GB", ["1002:73ff"]),
         ("NVIDIA GeForce RTX 4090 D", ["10de:2685"]),
         ("Intel(R) Arc(TM) B580 Graphics", ["8086:e20b"]),

@@ -33,6 +33,8 @@ from rocm_wheels.model.gfx import gfx_targets
         ("6800", "id", ["1002:6800", "1002:73bf"], ["gfx601", "gfx1030"]),  # an id, and in a name
         ("7600 xt", "name", ["1002:7480"], ["gfx1102"]),
         ("Arc B580", "name", ["8086:e20b"], [None]),
+        ("Ryzen AI 9 HX 370", "product", ["1002:150e"], ["gfx1150"]),
+        ("MI450", "product", [], ["gfx1250"]),
         ("Ariel", "name", ["1002:13e9"], []),
     ],
 )
@@ -73,6 +75,17 @@ def test_every_target_and_every_id_can_be_asked_for() -> None:
         assert {entry.gfx for entry in find_cards(target).cards} <= {target}
     for entry in pci.entries()[::40]:
         assert find_cards(entry.id).cards == (entry,)
+
+
+def test_products_of_the_table_of_targets_are_cards_with_that_target() -> None:
+    found = {
+        (name, product): {entry.gfx for entry in pci.search(product) if entry.vendor == "amd"}
+        for name, target in gfx_targets().items()
+        for product in target.products
+    }
+    assert {key: gfx for key, gfx in found.items() if gfx and gfx != {key[0]}} == {}
+    lacking = {name for (name, product), gfx in found.items() if not gfx and not product.startswith("Ryzen")}
+    assert lacking <= {"gfx1250", "gfx1201"}  # no card yet with an id: MI450, R9700S
 
 
 def test_people_read_target_cards_and_sources() -> None:

@@ -97,8 +97,8 @@ def refresh_pci(
 def found_as_json(found: FoundCards) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
-    ``{"query", "asked_by": "id"|"target"|"name", "cards": [{"id", "vendor", "name", "products", "gfx",
-    "capability", "card", "kind", "sources": [{"key", "at", "date", "where"}], "note"}], "targets":
+    ``{"query", "asked_by": "id"|"target"|"name"|"product", "cards": [{"id", "vendor", "name", "products",
+    "gfx", "capability", "card", "kind", "sources": [{"key", "at", "date", "where"}], "note"}], "targets":
     [{"vendor", "target", "product", "generic", "facts": [{"what", "value", "kind", "source"}], "indexes":
     [{"platform", "name", "url", "layout", "reason"}]}]}``. ``card`` is ``discrete``, ``integrated`` or null.
     """

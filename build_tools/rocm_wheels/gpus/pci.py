@@ -19,7 +19,7 @@ TABLES = {"amd": "pci_ids.tsv", "nvidia": "pci_ids_nvidia.tsv", "intel": "pci_id
 COLUMNS = ("id", "target", "card", "kind", "sources", "named", "name", "also", "note")
 SOURCE_MARK = "#source\t"
 PCI_IDS_URL = "https://pci-ids.ucw.cz/v2.2/pci.ids"
-_SAID_OF_ALL = ("graphics", "gpu")  # in names that drivers give, whatever the table's name is
+_SAID_OF_ALL = "graphics gpu igpu"  # in names that drivers give, whatever the table's name is
 _CARDS = {"discrete": False, "integrated": True, "-": None}
 _ID = re.compile(r"(?:(?:0x)?([0-9a-f]{4})[:-])?(?:0x)?([0-9a-f]{4})")
 
@@ -95,7 +95,7 @@ def entries() -> tuple[PciEntry, ...]:
 
 
 def search(text: str) -> tuple[PciEntry, ...]:
-    """Return the GPUs whose names have every word of ``text``, whatever the case; AMD's first.
+    """Return the GPUs of which one name has every word of ``text``, whatever the case; AMD's first.
 
     ``RX 7900 XTX``, ``rx7900xtx``, ``mi300x``, ``780M``, ``Strix Halo``. Where no GPU has the words whole,
     beginnings count: ``mi300`` finds MI300A and MI300X. No words, no GPUs.
@@ -103,7 +103,9 @@ def search(text: str) -> tuple[PciEntry, ...]:
     wanted = words_of(text)
     parts = frozenset(re.findall(r"[a-z]+|[0-9]+", " ".join(wanted)))
     for asked, matches in ((wanted, frozenset.issubset), (parts, frozenset.issubset), (wanted, _begins)):
-        found = tuple(entry for entry, words in _words() if asked and matches(asked, words))
+        found = tuple(
+            entry for entry, names in _words() if asked and any(matches(asked, one) for one in names)
+        )
         if found:
             return found
     return ()
@@ -130,11 +132,16 @@ def _begins(asked: frozenset[str], words: frozenset[str]) -> bool:
 
 
 @lru_cache
-def _words() -> tuple[tuple[PciEntry, frozenset[str]], ...]:
-    return tuple(
-        (entry, words_of(" ".join((entry.name, *entry.products, entry.vendor, *_SAID_OF_ALL))))
-        for entry in entries()
-    )
+def _words() -> tuple[tuple[PciEntry, tuple[frozenset[str], ...]], ...]:
+    """The words of each name of each card, and of every name those that drivers and people add."""
+    found = []
+    for entry in entries():
+        codename = entry.name.partition("[")[0]
+        names = (entry.name, *(f"{codename} {product}" for product in entry.products))
+        apart = re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", codename)  # VanGogh, Phoenix1
+        more = f"{entry.vendor} {codename.replace(' ', '')} {apart} {_SAID_OF_ALL}"
+        found.append((entry, tuple(words_of(f"{name} {more}") for name in names)))
+    return tuple(found)
 
 
 @lru_cache

@@ -12,10 +12,11 @@ from rocm_wheels.gpus import names, pci
 from rocm_wheels.gpus.pci import PciEntry
 from rocm_wheels.model.compat.facts import FactKind, Source
 from rocm_wheels.model.compat.releases import Index, indexes_for
+from rocm_wheels.model.compat.targets import targets_named
 from rocm_wheels.model.gfx import Attribute, base_target, fact_of, gfx_targets
 from rocm_wheels.records import did_you_mean
 
-AskedBy = Literal["id", "target", "name"]
+AskedBy = Literal["id", "target", "name", "product"]
 _PLATFORMS = ("linux", "windows")
 _SHOWN: tuple[Attribute, ...] = ("families", "wave", "fp8", "aotriton", "readiness", "excluded")
 
@@ -60,8 +61,9 @@ class FoundCards:
 def find_cards(query: str) -> FoundCards:
     """Return the cards that are meant by words of a name, a gfx target or a PCI id.
 
-    Four hexadecimal digits may be an id and part of a name (6800): then both count. Raises UsageError,
-    with near names, when nothing is meant.
+    Four hexadecimal digits may be an id and part of a name (6800): then both count. A product of the table of
+    targets (Ryzen AI 9 HX 370) means the GPUs that are part of a processor with that target. Raises
+    UsageError, with near names, when nothing is meant.
     """
     text = " ".join(query.split())
     if re.match(r"(?i)gfx", text):
@@ -71,6 +73,9 @@ def find_cards(query: str) -> FoundCards:
     by_id = _by_id(text)
     spelled = pci.normal_id(text) is not None
     cards = by_id if spelled and (":" in text or "0x" in text.lower()) else (*by_id, *pci.search(text))
+    if not cards and not spelled and (named := targets_named(text)):
+        parts = tuple(entry for entry in pci.entries() if entry.gfx in named and entry.integrated)
+        return FoundCards(text, "product", parts, tuple(facts_of(target) for target in named))
     if not cards:
         raise _unknown_id(text) if spelled else _unknown_name(text)
     cards = tuple(dict.fromkeys(cards))
