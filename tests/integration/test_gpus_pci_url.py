@@ -1,0 +1,70 @@
+"""Refreshing the tables of PCI ids over a real connection, as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.gpus import pci
+from rocm_wheels.model.compat.pci_table import read_table
+
+COMMAND = """
+import sys
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.compat_pci import refresh_pci
+sys.exit(run_command(refresh_pci))
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    (tmp_path / "www").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www")))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:
+    lines = ["#\tVersion: 2027.01.02", "#\tDate:    2027-01-02 03:15:02", ""]
+    for vendor, name in pci.VENDORS.items():
+        path = Path(pci.__file__).with_name(pci.TABLES[name])
+        shutil.copy(path, tmp_path)
+        rows = [row for row in read_table(path, name).rows if row.named == "pci.ids"]
+        lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]
+        lines += ["\t7600  Navi 60 [Radeon RX 10090]"] if name == "amd" else []
+    (tmp_path / "www" / "pci.ids").write_text(
+        "\n".join([*lines, "C ff  Unassigned class", ""]), encoding="utf-8"
+    )
+
+    def run(page: str, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-c", COMMAND, "--url", f"{served}/{page}", "--tables", str(tmp_path), *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+    lost = run("no.ids", "--write")
+    assert (lost.returncode, "answers 404" in lost.stderr) == (17, True)
+    compared = run("pci.ids", "--check", "--json")
+    assert compared.returncode == 17, compared.stderr
+    assert json.loads(compared.stdout)["tables"] == {
+        "amd": [{"what": "new", "id": "1002:7600", "before": "", "now": "Navi 60 [Radeon RX 10090]"}],
+        "nvidia": [],
+        "intel": [],
+    }
+    assert run("pci.ids", "--write").returncode == 0
+    assert "\n1002:7600\t-\t-\tbelieved\t" in (tmp_path / "pci_ids.tsv").read_text(encoding="utf-8")
