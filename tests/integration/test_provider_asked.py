@@ -61,7 +61,9 @@ def build(project: Path, folder: Path, *kinds: str) -> None:
 def started(installed: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     forced = {f"ROCM_VARIANT_PROVIDER_FORCE_{key}": value for key, value in variables.items()}
     env = {**os.environ, **forced, "PYTHONPATH": str(installed)}
-    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, env=env)
+    return subprocess.run(
+        [sys.executable, *map(str, words)], check=False, capture_output=True, text=True, env=env
+    )
 
 
 def python(installed: Path, *words: object, **variables: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs, text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.gpus import nvidia, other_systems, pci_bus, rocm_tools
@@ -66,6 +67,7 @@ def test_what_is_said_of_a_card(tmp_path: Path) -> None:
     assert (igpu.integrated, igpu.memory, igpu.native) == (True, None, "gfx1151")
     parts = look({}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()).gpus
     assert {part.address for part in parts} == {"0000:05:00.0"} and len({part.uuid for part in parts}) == 8
+    assert [part.notes for part in parts][:2] == [(), ("part 1 of a divided card",)]
     unknown = look({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
     assert (unknown.gpus[0].name, unknown.gpus[0].integrated) == ("ip discovery", None)
 
@@ -270,6 +272,15 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
 
 
+def test_nvidia_on_windows_is_listed_once() -> None:
+    wmi = "PCI\\VEN_10DE&DEV_2684&SUBSYS_889D1043&REV_A1\\4&1|NVIDIA GeForce RTX 4090\n"
+    smi = text("nvidia_smi.csv").splitlines()[0]
+    found = look({}, root=Path("/no"), platform="win32", run=programs(powershell=wmi, nvidia_smi=smi))
+    assert [(one.pci_id, one.capability, one.source) for one in found.gpus] == [
+        ("10de:2684", "8.9", "nvidia-smi")
+    ]
+
+
 def test_macs() -> None:
     (apple,) = look({}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))).gpus
     assert (apple.vendor, apple.name, apple.integrated) == ("apple", "Apple M3 Max", True)
@@ -351,6 +362,36 @@ def test_what_a_chip_may_pose_as() -> None:
     assert compatible("gfx1151")[0] == "gfx1150" and compatible("gfx90a") == () == compatible("gfx1312")
     with pytest.raises(ValueError, match="is not the name of a GPU"):
         version_of("gfx11_generic")
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [
+                    "simd_count",
+                    "gfx_target_version",
+                    "vendor_id",
+                    "device_id",
+                    "location_id",
+                    "unique_id",
+                    "drm_render_minor",
+                    "x",
+                ]
+            ),
+            st.one_of(st.text(max_size=9), st.integers(min_value=0).map(str)),
+        )
+    )
+)
+def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
+    with TemporaryDirectory() as folder:
+        node = Path(folder) / NODES / "1"
+        node.mkdir(parents=True)
+        (node / "properties").write_text(
+            "simd_count 4\n" + "".join(f"{key} {value}\n" for key, value in lines), encoding="utf-8"
+        )
+        look({}, root=Path(folder), run=programs())
 
 
 READERS: list[Callable[[str], object]] = [

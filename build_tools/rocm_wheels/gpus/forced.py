@@ -22,7 +22,7 @@ CHIPS = (
 ROCM = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
 DISABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-# NVIDIA's provider; the last one was read by its first versions only, in place of the first
+# NVIDIA's provider, and uv in its place; its first versions also had one for the kernel driver
 CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 _NONE = "none"

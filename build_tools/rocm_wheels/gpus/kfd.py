@@ -8,6 +8,7 @@ a container sees only some of the cards, although all are listed. It numbers nod
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from .pci_names import described
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD = 0x1002
+_NUMBER = re.compile("[0-9]{1,20}")
 _FRAME_BUFFER = (1, 2)  # heap_type of a bank: memory of the GPU, reachable by the processor or not
 
 
@@ -81,7 +83,7 @@ def _values(path: Path) -> dict[str, int] | str:
     except OSError as cause:
         return cause.strerror or str(cause)
     pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and _NUMBER.fullmatch(pair[1])}
 
 
 def _with_devices(nodes: list[_Node], root: Path, found: Topology) -> list[_Node]:
@@ -149,10 +151,10 @@ def _address(values: Mapping[str, int]) -> str | None:
 
 
 def _notes(values: Mapping[str, int]) -> tuple[str, ...]:
-    partition = values.get("location_id", 0) >> 28
-    if values.get("num_xcc", 0) and partition:
-        return (f"partition {partition} of its card",)
-    return ()
+    partition = (
+        values.get("location_id", 0) >> 28
+    )  # kfd_topology.c: where a card is divided, its part's number
+    return (f"part {partition} of a divided card",) if partition else ()
 
 
 def _memory(folder: Path) -> int | None:

@@ -28,11 +28,17 @@ def ask_nvidia(
     if not found:
         faults.append(f"nvidia-smi printed no GPUs, but {answer.out.strip()[:60]!r}")
         return list(gpus), None
-    known = {gpu.address: gpu for gpu in gpus}
-    merged = [_merged(one, known.pop(one.address, None)) for one in found]
+    left = list(gpus)
+    merged = []
+    for one in found:
+        card = next(
+            (card for card in left if card.address in {None, one.address}), None
+        )  # Windows tells no slots
+        left = [other for other in left if other is not card]
+        merged.append(_merged(one, card))
     banner = run(("nvidia-smi",), {**env, "LC_ALL": "C"}, _TIMEOUT)
     cuda = re.search(r"CUDA Version: *([0-9]+\.[0-9]+)", banner.out)
-    return [*merged, *known.values()], cuda[1] if cuda else None
+    return [*merged, *left], cuda[1] if cuda else None
 
 
 def read_nvidia_smi(text: str) -> list[Gpu]:

@@ -94,7 +94,7 @@ def read_system_profiler(text: str) -> list[Gpu] | None:
     try:
         cards = json.loads(text)["SPDisplaysDataType"]
         found = [_mac_gpu(card) for card in cards]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return [gpu for gpu in found if gpu]
 

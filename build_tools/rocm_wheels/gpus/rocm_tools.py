@@ -110,7 +110,7 @@ def read_amd_smi(text: str) -> list[Gpu]:
 
     try:
         data: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotRead(f"amd-smi printed no JSON, but {text.strip()[:60]!r}") from None
     cards = data.get("gpu_data") if isinstance(data, dict) else data
     if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
