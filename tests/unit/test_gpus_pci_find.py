@@ -48,10 +48,10 @@ def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: l
 @pytest.mark.parametrize(
     ("query", "message", "tip"),
     [
-        ("gfx943", "gfx943 is no GPU target; did you mean gfx942?", "compat show targets"),
+        ("gfx943", "gfx943 is no GPU target; did you mean gfx942?", "targets: gfx900, "),
         ("gfx942:sram+", "gfx942:sram+ has an unknown feature", ":xnack-"),
         ("gfx942:", "gfx942: has an unknown feature", ":xnack-"),
-        ("gfx", "gfx is no GPU target", "compat show targets"),
+        ("gfx", "gfx is no GPU target", "targets: gfx900, "),
         ("1002:ffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),
         ("0xffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),
         ("ffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),

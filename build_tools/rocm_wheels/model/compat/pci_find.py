@@ -143,7 +143,7 @@ def _target(text: str) -> str:
     if base not in known:
         raise UsageError(
             f"{base} is no GPU target{did_you_mean(base, known)}",
-            tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
+            tip=f"a card can also be named, or given by PCI id; targets: {', '.join(gfx_targets())}",
         )
     if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
         raise UsageError(
