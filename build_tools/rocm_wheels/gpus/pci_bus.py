@@ -18,6 +18,7 @@ from .programs import Runner
 
 DEVICES = "sys/bus/pci/devices"
 VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
+_KINDS = (0x03, 0x12)
 _ACCELERATOR = 0x1200  # Instinct cards have no display and say this
 _LSPCI = re.compile(
     r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [^\[]*\[([0-9a-f]{4})\]: (.*) "
@@ -42,10 +43,12 @@ def read_cards(root: Path) -> tuple[list[PciCard], bool]:
         return [], False
     found = []
     for slot in slots:
-        kind, vendor, device = (_hex(root / DEVICES / slot / key) for key in ("class", "vendor", "device"))
-        if kind is not None and vendor is not None and device is not None:
-            card = PciCard(f"{vendor:04x}:{device:04x}", slot)
-            found += [card] if _is_card(kind >> 8, f"{vendor:04x}") else []
+        folder = f"{root / DEVICES}/{slot}"
+        kind = _hex(f"{folder}/class")
+        if kind is not None and kind >> 16 in _KINDS:  # of hundreds of devices a few
+            vendor, device = _hex(f"{folder}/vendor"), _hex(f"{folder}/device")
+            if vendor is not None and device is not None and _is_card(kind >> 8, f"{vendor:04x}"):
+                found.append(PciCard(f"{vendor:04x}:{device:04x}", slot))
     return found, True
 
 
@@ -111,8 +114,9 @@ def _is_card(kind: int, vendor: str) -> bool:
     return kind >> 8 == 3 or (kind == _ACCELERATOR and vendor == "1002")
 
 
-def _hex(path: Path) -> int | None:
+def _hex(path: str) -> int | None:
     try:
-        return int(path.read_text(encoding="ascii", errors="replace"), 16)
+        with open(path, encoding="ascii", errors="replace") as file:
+            return int(file.read(), 16)
     except (OSError, ValueError):
         return None
