@@ -74,6 +74,11 @@ class ChosenTargets:
     source: str
 
 
+def gfx_table() -> FactTable:
+    """Return the whole table, for those who look at its facts."""
+    return _table()
+
+
 @lru_cache
 def _table() -> _Table:
     return load(data_folder() / "gfx_families.yaml", _Table)

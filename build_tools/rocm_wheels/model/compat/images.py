@@ -11,7 +11,7 @@ from packaging.version import Version
 from pydantic import field_validator
 
 from rocm_wheels.model.compat.builds import same_release
-from rocm_wheels.model.compat.facts import Fact, FactTable, Source
+from rocm_wheels.model.compat.facts import Fact, FactKind, FactTable, Source
 from rocm_wheels.model.compat.versions import read_version
 from rocm_wheels.model.gfx import gfx_families
 from rocm_wheels.model.names import data_folder
@@ -63,14 +63,24 @@ class Image:
     python: str | None
     system: str | None
     family: str | None
-    kind: str
+    kind: FactKind
     source: Source
+
+
+@lru_cache
+def image_table() -> ImageTable:
+    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
+    return load(data_folder() / TABLE, ImageTable)
 
 
 @lru_cache
 def images() -> tuple[Image, ...]:
     """Return every image, the newest ROCm first, then the newest torch."""
-    table = load(data_folder() / TABLE, ImageTable)
+    return images_of(image_table())
+
+
+def images_of(table: ImageTable) -> tuple[Image, ...]:
+    """Return the images of a table, in the order of ``images``."""
     found = [_image(row, tag, table.sources[row.source]) for row in table.images for tag in row.tags]
     return tuple(sorted(found, key=lambda one: (one.rocm, one.torch or Version("0")), reverse=True))
 

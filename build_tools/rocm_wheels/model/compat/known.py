@@ -53,13 +53,14 @@ class IssueTable(FactTable):
 
 
 @lru_cache
-def _table() -> IssueTable:
+def issue_table() -> IssueTable:
+    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
     return load(data_folder() / TABLE, IssueTable)
 
 
 def all_issues() -> tuple[KnownIssue, ...]:
     """Return every known issue, in the order of the table."""
-    return _table().issues
+    return issue_table().issues
 
 
 def address(one: KnownIssue) -> str:
@@ -72,7 +73,7 @@ def address(one: KnownIssue) -> str:
 
 def source_of(one: KnownIssue) -> Source:
     """Return where an issue was read."""
-    return _table().sources[one.source]
+    return issue_table().sources[one.source]
 
 
 def known_issues(
