@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.compat import dtypes as tables
+from rocm_wheels.model.compat.dtype_rows import Dtype, DtypeTable
 from rocm_wheels.model.compat.facts import every_fact
 from rocm_wheels.model.gfx import gfx_targets
 from rocm_wheels.model.names import data_folder
@@ -57,14 +58,22 @@ def test_every_target_has_an_architecture_and_the_page():
             assert (row.product != "") >= ("scaled_mm" in row.operations)
 
 
-def test_8_bit_floats_are_those_of_the_table_of_targets():
-    for target, record in gfx_targets().items():
-        matrix = {row.dtype.format for row in tables.dtypes_of(target) if row.level == "matrix"}
-        assert (("fp8-fnuz" in matrix), ("fp8-ocp" in matrix), ("mx" in matrix)) == (
-            record.fp8 == "fnuz",
-            record.fp8 == "ocp",
-            record.mx,
-        ), target
+def test_the_table_of_targets_agrees():
+    assert tables.disagreements() == ()
+
+
+def test_a_disagreement_with_the_table_of_targets_is_seen(monkeypatch):
+    odd = {"fp8": "none", "mx": True}
+    targets = {
+        "gfx942": gfx_targets()["gfx942"].model_copy(update=odd),
+        "gfx1300": gfx_targets()["gfx1201"],
+    }
+    monkeypatch.setattr(tables, "gfx_targets", lambda: targets)
+    assert tables.disagreements() == (
+        ("gfx942", "fp8-fnuz: only here"),
+        ("gfx942", "mx: only there"),
+        ("gfx1300", "is in no architecture"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,8 +136,8 @@ def test_tolerances_are_those_of_torch_testing_and_half_a_step_of_8_bits():
 
 
 def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():
-    facts = every_fact(tables._table())
-    assert {fact.source for fact in facts} == set(tables._table().sources)
+    facts = every_fact(tables.dtype_table())
+    assert {fact.source for fact in facts} == set(tables.dtype_table().sources)
     assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
 
 
@@ -209,9 +218,9 @@ def test_targets_that_are_none(target):
 def test_wrong_tables(old, new, message):
     assert old in TEXT
     with pytest.raises(DataError, match=re.escape(message)):
-        parse(TEXT.replace(old, new, 1), tables._Table, name="dtypes.yaml")
+        parse(TEXT.replace(old, new, 1), DtypeTable, name="dtypes.yaml")
 
 
 def test_a_version_is_no_number():
     with pytest.raises(ValueError, match=r"2\.10 and 2\.1 are the same number"):
-        tables.Dtype(format="int", bits=8, source="page", kind="documented", since_torch=2.10)
+        Dtype(format="int", bits=8, source="page", kind="documented", since_torch=2.10)

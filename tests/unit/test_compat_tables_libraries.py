@@ -96,9 +96,35 @@ def test_what_is_left_without_a_library():
     assert calls <= set(product.lost)
 
 
+@pytest.mark.parametrize(
+    ("library", "target", "names"),
+    [
+        ("hipFFT", "gfx1100", "float32 float64"),
+        ("hipBLASLt", "gfx942", "float16 bfloat16 float32 uint8 int8 float8_e4m3fnuz float8_e5m2fnuz"),
+        ("hipBLASLt", "gfx1201", "float8_e4m3fn float8_e5m2 float16 bfloat16 float32 uint8 int8"),
+        ("hipBLASLt", "gfx1100", "float16 bfloat16 float32 uint8 int8"),
+        ("hipBLASLt", "gfx1030", ""),  # not built for it
+        ("hipSPARSELt", "gfx950", "float8_e4m3fn float8_e5m2 float16 bfloat16 float32 uint8 int8 int32"),
+        ("hipRAND", "gfx90a", "float16 float32 float64 uint8 int8 int16 int32 int64"),
+        ("RPP", "gfx942", ""),  # the precision page has not got it
+    ],
+)
+def test_dtypes_of_a_library_on_a_target(library, target, names):
+    assert [row.name for row in dtypes.dtypes_for(library, target)] == names.split()
+
+
+def test_types_of_libraries_are_types_of_dtypes():
+    known = {dtype.hip for dtype in dtypes.dtypes().values()}
+    assert {hip for name in PAGE for hip in libraries.hip_types_of(name)} <= known
+    untold = [name for name, one in libraries.rocm_libraries().items() if not one.types]
+    assert untold == ["MIVisionX", "rocAL", "rocDecode", "rocJPEG", "RPP"]
+    with pytest.raises(UsageError, match="hipFTT is no ROCm library that torch uses; did you mean hipFFT"):
+        dtypes.dtypes_for("hipFTT", "gfx942")
+
+
 def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():
-    facts = every_fact(libraries._table())
-    assert {fact.source for fact in facts} == set(libraries._table().sources)
+    facts = every_fact(libraries.library_table())
+    assert {fact.source for fact in facts} == set(libraries.library_table().sources)
     assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
 
 
@@ -135,6 +161,13 @@ def test_targets_that_are_none(call, target, message):
         ("package: core, file: librocjpeg.so,", "package: core,", "a file is in a package"),
         ("package: core,", "package: cor,", "Input should be '', 'core' or 'libraries'"),
         ("project: hipFFT,", "project: hipBLAS,", "two libraries are the project hipBLAS"),
+        (
+            "types: {full: [float32, float64], partly",
+            "types: {full: [float23], partly",
+            "no type float23; did",
+        ),
+        ("types: {full: [float32, float64], partly", "types: {full: [half], partly", "hipBLAS: no type half"),
+        ("partly: [float16, bfloat16]", "partly: [float16, float32]", "hipBLAS: float32 is named twice"),
         ("unused: [rccl-tests", "unused: [rccl", "two libraries are the project rccl"),
         (
             'without: {text: "torch is not built", source',
@@ -148,4 +181,4 @@ def test_targets_that_are_none(call, target, message):
 def test_wrong_tables(old, new, message):
     assert old in TEXT
     with pytest.raises(DataError, match=re.escape(message)):
-        parse(TEXT.replace(old, new, 1), libraries._Table, name="rocm_libraries.yaml")
+        parse(TEXT.replace(old, new, 1), libraries.LibraryTable, name="rocm_libraries.yaml")

@@ -7,35 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import Field, model_validator
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
-from rocm_wheels.model.compat.versions import VersionField
+from rocm_wheels.model.compat.versions import SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
 LibraryState = Literal["active", "maintenance", "frozen", "retired"]
 _OUTSIDE = ("torch", "fbgemm-gpu")
-
-
-def read_specifier(text: object) -> SpecifierSet:
-    """Return ``text`` (``>=2.14,<3``) as versions that are allowed; nothing allows all. Raises ValueError."""
-    if isinstance(text, SpecifierSet):
-        return text
-    if not isinstance(text, str):
-        raise ValueError("allowed versions are text, such as >=2.14")
-    try:
-        return SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError("not a range of versions, such as >=2.14,<3") from None
-
-
-SpecifierField = Annotated[SpecifierSet, PlainValidator(read_specifier), PlainSerializer(str)]
 
 
 class State(Fact):
@@ -76,11 +61,13 @@ class DomainLibrary(Fact):
         return self
 
 
-class _Table(FactTable):
+class DomainTable(FactTable):
+    """``data/domain_libraries.yaml``, whole: what a library needs is in it, or torch."""
+
     libraries: Mapping[str, DomainLibrary]
 
     @model_validator(mode="after")
-    def _known_needs(self) -> _Table:
+    def _known_needs(self) -> DomainTable:
         known = (*self.libraries, *_OUTSIDE)
         for name, library in self.libraries.items():
             for needed in library.release.needs:
@@ -92,13 +79,14 @@ class _Table(FactTable):
 
 
 @lru_cache
-def _table() -> _Table:
-    return load(data_folder() / "domain_libraries.yaml", _Table)
+def domain_table() -> DomainTable:
+    """Return the whole table."""
+    return load(data_folder() / "domain_libraries.yaml", DomainTable)
 
 
 def domain_libraries() -> Mapping[str, DomainLibrary]:
     """Return all libraries by project, those of the page first, in its order."""
-    return _table().libraries
+    return domain_table().libraries
 
 
 def obstacles(
@@ -166,7 +154,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 library.origin.text,
                 library.state.note,
                 library.state.kind,
-                _table().sources[library.state.source].url,
+                domain_table().sources[library.state.source].url,
             )
         )
     return header, rows

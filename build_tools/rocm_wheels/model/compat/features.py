@@ -54,11 +54,13 @@ class Feature(Fact):
     correction: Correction | None = None
 
 
-class _Table(FactTable):
+class FeatureTable(FactTable):
+    """``data/torch_features.yaml``, whole: every target is one."""
+
     features: Mapping[str, Feature]
 
     @model_validator(mode="after")
-    def _known_targets(self) -> _Table:
+    def _known_targets(self) -> FeatureTable:
         for name, feature in self.features.items():
             named = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
             for target in named:
@@ -81,13 +83,14 @@ class FeatureAnswer:
 
 
 @lru_cache
-def _table() -> _Table:
-    return load(data_folder() / "torch_features.yaml", _Table)
+def feature_table() -> FeatureTable:
+    """Return the whole table."""
+    return load(data_folder() / "torch_features.yaml", FeatureTable)
 
 
 def features() -> Mapping[str, Feature]:
     """Return all features by name, in the order of the page, then those that came after it."""
-    return _table().features
+    return feature_table().features
 
 
 def features_of(
@@ -156,7 +159,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 "" if len(places) == len(gfx_targets()) else " ".join(places),
                 fact.note,
                 fact.kind,
-                _table().sources[fact.source].url,
+                feature_table().sources[fact.source].url,
             )
         )
     return header, rows

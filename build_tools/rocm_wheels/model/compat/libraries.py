@@ -43,6 +43,26 @@ class Apis(Fact):
     apis: tuple[_Api, ...]
 
 
+class HipTypes(Fact):
+    """The types of HIP that the precision page means by one name."""
+
+    hip: tuple[str, ...]
+
+
+class LibraryTypes(Fact):
+    """What a library calculates with, by the names of the precision page."""
+
+    full: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every name, those without limits first."""
+        return (*self.full, *self.partly, *self.inputs, *self.outputs)
+
+
 class Without(Fact):
     """What torch does where the library is missing, in words."""
 
@@ -64,6 +84,7 @@ class RocmLibrary(Fact):
     without: Without
     therock: TheRockBuild | None = None
     more: Apis | None = None
+    types: LibraryTypes | None = None
     lost: tuple[_Api, ...] = ()
     probe: Probe | None = None
 
@@ -86,12 +107,26 @@ class RocmLibrary(Fact):
         return self
 
 
-class _Table(FactTable):
+class LibraryTable(FactTable):
+    """``data/rocm_libraries.yaml``, whole: every type is a known one, and a project is of one library."""
+
+    types: Mapping[str, HipTypes]
     unused: tuple[str, ...]
     libraries: Mapping[str, RocmLibrary]
 
     @model_validator(mode="after")
-    def _projects_once(self) -> _Table:
+    def _known_types(self) -> LibraryTable:
+        for name, library in self.libraries.items():
+            named = library.types.all if library.types else ()
+            for one in named:
+                if one not in self.types:
+                    raise ValueError(f"{name}: no type {one}{did_you_mean(one, self.types)}")
+                if named.count(one) > 1:
+                    raise ValueError(f"{name}: {one} is named twice")
+        return self
+
+    @model_validator(mode="after")
+    def _projects_once(self) -> LibraryTable:
         projects = [one.project for one in self.libraries.values() if one.project]
         for project in (*projects, *self.unused):
             if (*projects, *self.unused).count(project) > 1:
@@ -119,13 +154,28 @@ class Missing:
 
 
 @lru_cache
-def _table() -> _Table:
-    return load(data_folder() / "rocm_libraries.yaml", _Table)
+def library_table() -> LibraryTable:
+    """Return the whole table."""
+    return load(data_folder() / "rocm_libraries.yaml", LibraryTable)
 
 
 def rocm_libraries() -> Mapping[str, RocmLibrary]:
     """Return all libraries by their names on the page, in its order."""
-    return _table().libraries
+    return library_table().libraries
+
+
+def hip_types_of(name: str) -> tuple[str, ...]:
+    """Return the types of HIP that a library calculates with; none, when the precision page has not got it.
+
+    Raises UsageError for an unknown library.
+    """
+    if name not in rocm_libraries():
+        raise UsageError(
+            f"{name} is no ROCm library that torch uses{did_you_mean(name, rocm_libraries())}",
+            tip=f"libraries: {', '.join(rocm_libraries())}",
+        )
+    types = rocm_libraries()[name].types
+    return tuple(hip for one in (types.all if types else ()) for hip in library_table().types[one].hip)
 
 
 def excluded_from(target: str) -> Mapping[str, str]:
@@ -158,7 +208,7 @@ def apis_without(target: str) -> tuple[Missing, ...]:
 
 def unknown_exclusions() -> tuple[tuple[str, str], ...]:
     """Return (target, project) of exclusions about which this table says nothing: none, when it is whole."""
-    known = {*_table().unused, *(one.project for one in rocm_libraries().values() if one.project)}
+    known = {*library_table().unused, *(one.project for one in rocm_libraries().values() if one.project)}
     return tuple(
         (target, project)
         for target in gfx_targets()
@@ -169,7 +219,18 @@ def unknown_exclusions() -> tuple[tuple[str, str], ...]:
 
 def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a library, with the targets that have not got it."""
-    header = ("library", "use", "file", "APIs", "without it", "raise then", "not for", "kind", "source")
+    header = (
+        "library",
+        "use",
+        "file",
+        "APIs",
+        "types",
+        "without it",
+        "raise then",
+        "not for",
+        "kind",
+        "source",
+    )
     rows: list[tuple[str, ...]] = []
     for name, library in rocm_libraries().items():
         lacking = [one for one in gfx_targets() if library.project and library.project in excluded_from(one)]
@@ -179,11 +240,12 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 library.use,
                 library.therock.file if library.therock else "",
                 " ".join(library.serves),
+                " ".join(library.types.all if library.types else ()),
                 library.without.text,
                 " ".join(library.lost),
                 " ".join(lacking),
                 library.kind,
-                _table().sources[library.source].url,
+                library_table().sources[library.source].url,
             )
         )
     return header, rows
