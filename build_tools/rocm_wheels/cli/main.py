@@ -33,11 +33,13 @@ COMMANDS = {
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
     "index": ("index:command", "Make, change, check and serve static package indexes."),
     "resolve-check": ("resolve_check:command", "See whether pip and uv would pick the newest build."),
+    "compat": ("compat:group", "Ask what goes with what: GPUs, ROCm, torch, indexes; and who says so."),
     "choose": ("choose:command", "Say which wheel of an index a machine gets, and why."),
     "install": ("install:command", "Install torch and its companions for this machine's GPUs."),
     "configure": ("configure:command", "Say which variables this machine's GPUs need."),
     "test": ("selftest:command", "Test the installed torch on this machine."),
     "doctor": ("doctor:command", "Say what is wrong with this machine for torch, and what to do."),
+    "benchmark": ("benchmark:command", "Measure the installed torch on this machine."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

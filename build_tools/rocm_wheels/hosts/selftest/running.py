@@ -33,16 +33,18 @@ def run_cases(
     *,
     limit: float,
     done: Callable[[Outcome], None] = lambda outcome: None,
+    more: Mapping[str, object] | None = None,
 ) -> list[Outcome]:
     """Run cases one after the other under ``python``; each has ``limit`` seconds. Return every outcome.
 
-    ``scratch`` is a folder for what the processes leave. ``done`` is told each outcome as it comes. Raises
+    ``scratch`` is a folder for what the processes leave. ``done`` is told each outcome as it comes. ``more``
+    is passed on: files of groups that are not among the checks, and options (``checks.run``). Raises
     HostError when a process cannot be started, or ends without having done anything.
     """
     left = list(cases)
     outcomes: list[Outcome] = []
     while left:
-        found = _one_process(left, python, env, scratch, limit)
+        found = _one_process(left, python, env, scratch=scratch, limit=limit, more=more or {})
         for outcome in found:
             outcomes.append(outcome)
             done(outcome)
@@ -52,7 +54,13 @@ def run_cases(
 
 
 def _one_process(
-    cases: Sequence[Case], python: Path, env: Mapping[str, str], scratch: Path, limit: float
+    cases: Sequence[Case],
+    python: Path,
+    env: Mapping[str, str],
+    *,
+    scratch: Path,
+    limit: float,
+    more: Mapping[str, object],
 ) -> list[Outcome]:
     """Return what one process came to, with the case that it died of."""
     answers = scratch / "answers.jsonl"
@@ -63,7 +71,7 @@ def _one_process(
     end, state = "", "crash"
     try:
         code = run(
-            [python, "-X", "faulthandler", _SCRIPT, answers, words],
+            [python, "-X", "faulthandler", _SCRIPT, answers, words, json.dumps(more)],
             env=env,
             cwd=scratch,
             on_line=spoken.append,

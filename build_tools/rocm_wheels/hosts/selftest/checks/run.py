@@ -1,7 +1,8 @@
 """Run cases and write down each result before the next begins: whoever started us sees where we died.
 
 Started by its path under the Python whose torch is tested. Arguments: a file for the answers (JSON lines),
-and the cases (JSON: a list of [group, name, device]). Standard library and torch only.
+the cases (JSON: a list of [group, name, device]), and the files of groups that are not in ``MODULES``, with
+what their cases are told (JSON: {"modules": {group: [path]}, "options": {}}). Standard library and torch.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Skip(Exception):
 class Check:
     """What a case compares with: values that are the same everywhere, and float64 on the CPU."""
 
-    def __init__(self, torch: Any, device: str) -> None:
+    def __init__(self, torch: Any, device: str, options: dict[str, Any]) -> None:
         self.torch = torch
         self.device = device
+        self.options = options
         self.worst = 0.0
         self.allowed = 0.0
         self._seed = 0
@@ -92,8 +94,10 @@ class Check:
             self.worst, self.allowed = error, allowed
 
 
-def main(answers: str, cases: str) -> None:
+def main(answers: str, cases: str, more: str = "{}") -> None:
     """Run the cases in order."""
+    told = json.loads(more)
+    others, options = told.get("modules", {}), told.get("options", {})
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
     warnings.simplefilter("ignore")
@@ -108,12 +112,13 @@ def main(answers: str, cases: str) -> None:
             try:
                 if group not in loaded:
                     loaded[group] = {}
-                    for module in MODULES[group]:
-                        loaded[group].update(_load(here / f"{module}.py").CASES)
+                    own = [here / f"{module}.py" for module in MODULES.get(group, ())]
+                    for path in own or map(Path, others[group]):
+                        loaded[group].update(_load(path).CASES)
                 if torch is None and group != "import":
                     torch = importlib.import_module("torch")
                     _in_full_precision(torch)
-                answer = _one(loaded[group][name], torch, device)
+                answer = _one(loaded[group][name], torch, device, options)
             except ImportError as failure:  # of torch, or of what a case needs
                 answer = {"state": "fail", "detail": _said(failure), "missing": failure.name}
             answer["seconds"] = round(time.monotonic() - started, 3)
@@ -122,8 +127,8 @@ def main(answers: str, cases: str) -> None:
                 return
 
 
-def _one(case: Any, torch: Any, device: str) -> dict[str, Any]:
-    check = Check(torch, device)
+def _one(case: Any, torch: Any, device: str, options: dict[str, Any]) -> dict[str, Any]:
+    check = Check(torch, device, options)
     try:
         said = case(torch, device, check)
         if torch is not None and device.startswith("cuda"):

@@ -1,0 +1,105 @@
+"""What a benchmark's figures come to, and what it refuses."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, benchmark, beside_cpu
+from rocm_wheels.hosts.benchmark.measures import _measure
+from rocm_wheels.hosts.benchmark.table import lines
+from rocm_wheels.hosts.selftest.cases import cases_of, chosen_devices, wanted_groups
+from rocm_wheels.hosts.selftest.checks.run import Check
+from rocm_wheels.hosts.selftest.outcome import Case
+
+GPU = Figure("matmul", "float16", "cuda:0", "4096x4096", 50, 0.001, 0.02, 137.4)
+CPU = Figure("matmul", "float16", "cpu", "512x512", 5, 0.344, 0.27, 0.5)
+FACTS = {"version": "2.9.0+rocm7.2", "devices": [{"device": "cuda:0", "name": "Radeon RX 7900 XTX"}]}
+
+
+def test_rates_are_compared_with_what_was_measured_alone() -> None:
+    other = Figure("attention", "float16", "cuda:0", "2x16x1024x64", 9, 0.01, 0.1, 5.0)
+    failed = Figure("matmul", "float16", "cuda:1", state="crash", fault="crashed with SIGSEGV\n  | trace")
+    found = beside_cpu([GPU, other, failed, CPU])
+    assert [one.times_cpu for one in found] == [pytest.approx(274.8), None, None, None]
+    printed = lines(Measured("/env/bin/python", FACTS, ("cuda:0", "cpu"), found))
+    assert printed[:2] == ["torch 2.9.0+rocm7.2 in /env/bin/python", "cuda:0: Radeon RX 7900 XTX"]
+    assert printed[3].split() == [
+        "matmul",
+        "float16",
+        "cuda:0",
+        "4096x4096",
+        "1",
+        "ms",
+        "2",
+        "%",
+        "137",
+        "275",
+    ]
+    assert printed[5].split(maxsplit=3)[3] == "crash: crashed with SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted(["matmult"]), "there is no workload matmult; did you mean matmul?"),
+        (Wanted(dtypes=["half"]), "there is no dtype half"),
+        (Wanted(["attention"], ["float64"]), "attention is not measured in float64"),
+    ],
+)
+def test_what_is_not_measured(wanted: Wanted, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        benchmark(wanted, {})
+    assert said in caught.value.message
+
+
+class Result:
+    """What a stand-in for torch computes: finite or not."""
+
+    def __init__(self, finite: bool) -> None:
+        self.finite = finite
+
+    def all(self) -> bool:
+        return self.finite
+
+
+def measure(free: int, *, finite: bool = True) -> dict[str, Any]:
+    torch = SimpleNamespace(no_grad=nullcontext, isfinite=lambda value: value, cpu=SimpleNamespace())
+    check = Check(torch, "cpu", {"seconds": 0.01, "memory": free})
+    return _measure(
+        torch,
+        "cpu",
+        check,
+        make=lambda step: (lambda: Result(finite), 1e9, f"size {step}"),
+        needs=lambda step: 100 << step,
+        steps=6,
+    )
+
+
+def test_a_quarter_of_the_memory_at_most() -> None:
+    assert measure(100 * 8 * 4 + 1)["size"] == "size 3"
+    assert measure(1 << 40)["size"] == "size 5"
+    found = measure(0)
+    assert found["size"] == "size 0" and found["runs"] >= 5
+    assert found["tflops"] == pytest.approx(1e9 / found["median_seconds"] / 1e12)
+    with pytest.raises(AssertionError, match="not finite"):
+        measure(0, finite=False)
+
+
+def test_groups_and_devices() -> None:
+    assert (
+        wanted_groups([]) == wanted_groups(["all"]) == ("import", "devices", "compile", "math", "functions")
+    )
+    assert wanted_groups(["math", "IMPORT"]) == ("import", "math")
+    assert chosen_devices("auto", FACTS) == ("cuda:0",)
+    assert chosen_devices("all", FACTS) == ("cpu", "cuda:0")
+    assert chosen_devices("auto", {}) == ("cpu",)
+    with pytest.raises(UsageError, match="torch sees no device cuda:1"):
+        chosen_devices("cuda:1", FACTS)
+    cases = cases_of(["import", "math"], ["cuda:0", "cuda:1"])
+    assert Case("import", "numpy") in cases and Case("import", "torch") not in cases
+    assert len([case for case in cases if case.device == "cuda:0"]) == len(cases_of(["math"], ["cpu"]))
