@@ -48,12 +48,12 @@ def nearest(out: Sequence[Ranked], host: Host) -> Ranked:
 
     def nearness(one: Ranked) -> tuple[object, ...]:
         targets = one.properties.get("amd", {}).get("gfx_arch", ())
-        alike = max((_common(chip, target) for chip in chips for target in targets), default=0)
+        alike = max((_alike(chip, target) for chip in chips for target in targets), default=0)
         return one.offer.stage, one.offer.version, alike, -one.reason.count(";"), one.offer.file
 
     return max(out, key=nearness)
 
 
-def _common(one: str, other: str) -> int:
+def _alike(one: str, other: str) -> int:
     same = [a == b for a, b in zip(one, other, strict=False)]
     return same.index(False) if False in same else len(same)
