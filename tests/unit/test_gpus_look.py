@@ -319,7 +319,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
         "PATH": "/x",
     }
     look(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
-    assert asked[0] == {"PATH": "/x", "LC_ALL": "C"}
+    assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
 def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:

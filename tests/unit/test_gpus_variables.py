@@ -231,6 +231,8 @@ def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
     assert faults == ()
     named, _ = find_rocm({"ROCM_PATH": str(tmp_path / "opt/rocm-6.4.1")}, root=tmp_path)
     assert [one.version for one in named] == ["6.4.1"]
+    old, faults = find_rocm({"HIP_PATH": "/opt/rocm/hip"}, root=tmp_path)  # of the days of ROCm 4
+    assert ([one.version for one in old], faults) == (["7.2.0-43", "6.4.1"], ())
     nowhere, faults = find_rocm({"ROCM_PATH": "/nowhere"}, root=tmp_path)
     assert (nowhere, faults) == ((), ("ROCM_PATH=/nowhere: no ROCm is there",))
     stated, _ = find_rocm(

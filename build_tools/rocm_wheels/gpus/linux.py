@@ -11,10 +11,8 @@ from pathlib import Path
 from .forced import OVERRIDE, Forced
 from .gpu import Gpu
 from .kfd import Topology, read_topology
-from .nvidia import ask_nvidia
 from .pci_bus import PciCard, ask_lspci, gpu_of, read_cards
 from .programs import Runner
-from .rocm_tools import ask_rocm_tools
 
 _WSL = "dev/dxg"
 _MODULE = "sys/module/amdgpu"
@@ -42,10 +40,11 @@ class LinuxMachine:
         self.tried.append(f"kfd: {there}")
         if topology.gpus:
             return self._with_the_rest(_posed(topology, overrides))
-        wsl = os.path.exists(self._root / _WSL)  # noqa: PTH110 - an odd folder is no reason to stop
-        if self._bus_seen and not self._of("1002") and not wsl:
+        if self._bus_seen and not self._of("1002") and not self._wsl():
             self.tried.append("ROCm's tools: not asked, there is no AMD card on the PCI bus")
             return []
+        from .rocm_tools import ask_rocm_tools
+
         gpus, _ = ask_rocm_tools(self._env, self._run, self.faults, self.tried)
         if gpus:
             return self._with_the_rest([_pose(gpu, overrides.get(None)) for gpu in gpus])
@@ -65,6 +64,8 @@ class LinuxMachine:
             and forced.capability is None
             and (nvidia or not self._bus_seen or self._wsl())
         ):
+            from .nvidia import ask_nvidia
+
             asked, self.cuda = ask_nvidia(nvidia, self._env, self._run, self.faults, self.tried)
             return [*asked, *(gpu for gpu in gpus if gpu.vendor != "nvidia")]
         return gpus
@@ -80,7 +81,7 @@ class LinuxMachine:
         return [card for card in self._cards if card.pci_id.startswith(f"{vendor}:")]
 
     def _wsl(self) -> bool:
-        return os.path.exists(self._root / _WSL)  # noqa: PTH110
+        return os.path.exists(self._root / _WSL)  # noqa: PTH110 - a closed folder is no reason to stop
 
     def _ask_lspci(self) -> None:
         if not self._bus_seen and self._source == "pci":

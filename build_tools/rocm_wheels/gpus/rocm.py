@@ -9,7 +9,8 @@ from pathlib import Path
 from .forced import Forced, major_minor, read_forced
 from .gpu import RocmFound
 
-_PLACES = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH")
+_VARIABLES = ("ROCM_PATH", "ROCM_HOME")
+_WINDOWS_VARIABLES = ("HIP_PATH",)  # on Linux it named a part of ROCm, long ago
 _SYSTEM = "opt/rocm"
 _WINDOWS = "Program Files/AMD/ROCm"
 _DIST_INFO = re.compile(r"(rocm_sdk_core|rocm)-([0-9][^-]*)\.dist-info", re.IGNORECASE)
@@ -30,7 +31,7 @@ def find_rocm(
 ) -> tuple[tuple[RocmFound, ...], tuple[str, ...]]:
     """Return every ROCm that is found, the one that counts first, and what could not be read.
 
-    Stated by a variable, it is the only one. Otherwise the one that ``ROCM_PATH`` (``ROCM_HOME``,
+    Stated by a variable, it is the only one. Otherwise the one that ``ROCM_PATH`` (``ROCM_HOME``; on Windows
     ``HIP_PATH``) names, then the Python packages in ``site_packages``, then ``/opt/rocm`` and its neighbours,
     newest first. ValueError for a variable that cannot be read.
     """
@@ -39,17 +40,17 @@ def find_rocm(
         return tuple(RocmFound(version, "forced", forced.rocm_by) for version in forced.rocm), ()
     faults: list[str] = []
     found: list[RocmFound] = []
-    for variable in _PLACES:
-        if env.get(variable):
-            place = Path(env[variable])
-            seen = _in_folder(place, faults)
-            if not seen:
-                faults.append(f"{variable}={place}: no ROCm is there")
-            found += seen
+    variables = (*_VARIABLES, *(_WINDOWS_VARIABLES if platform == "win32" else ()))
+    named = [variable for variable in variables if env.get(variable)]
+    for variable in named:
+        place = Path(env[variable])
+        seen = _in_folder(place, faults)
+        if not seen:
+            faults.append(f"{variable}={place}: no ROCm is there")
+        found += seen
     for folder in site_packages:
         found += _packages(folder, faults)
     # who names a ROCm means that one, and not another that happens to be in /opt
-    named = any(env.get(variable) for variable in _PLACES)
     for place in () if named else _system_places(root, platform):
         found += _in_folder(place, faults)
     unique: dict[Path, RocmFound] = {}

@@ -6,6 +6,7 @@ that hidden GPUs are known too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ def ask_rocm_tools(
 ) -> tuple[list[Gpu], str]:
     """Return the GPUs of the first tool that names some, and which tool that was; faults are added."""
     plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING)}
-    plain["LC_ALL"] = "C"
+    plain |= {"LC_ALL": "C", "PATH": os.pathsep.join(_places(env))}
     for words, read in _TOOLS:
         answer = run(words, plain, _TIMEOUT)
         if not answer.found:
@@ -158,6 +159,12 @@ def amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None
         confidence="read" if known else "derived" if target else "unknown",
         **more,
     )
+
+
+def _places(env: Mapping[str, str]) -> list[str]:
+    """Return where tools are looked for: few put ROCm's folder into PATH."""
+    rocm = env.get("ROCM_PATH")
+    return [env.get("PATH", os.defpath), *([f"{rocm}/bin"] if rocm else []), "/opt/rocm/bin"]
 
 
 def _fields(part: str) -> Iterator[tuple[str, str]]:
