@@ -20,7 +20,7 @@ _TIPS = {
     Stage.PYTHON: "take a Python that there are wheels for, or another index",
     Stage.YANKED: "a yanked version is taken when it is asked for exactly: ==",
     Stage.BUILD: "name an index for this machine, or none: then the one for its GPU is taken",
-    Stage.PROPERTIES: "the index has no wheel for a CPU either; `--gfx none` would ask for one",
+    Stage.PROPERTIES: "nor has the index a wheel for the CPU: name another one, with --index",
 }
 
 

@@ -1,0 +1,500 @@
+"""Which wheel a machine gets: variant indexes of today and of 2025, per-family, multi-arch and plain ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
+
+from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError, explain
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.hosts.choose.candidate import Choice
+from rocm_wheels.hosts.choose.choosing import choose
+from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.index.reach import Reach
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """An index that is empty yet."""
+    return Shelf(tmp_path / "index")
+
+
+def labels(choice: Choice) -> list[str | None]:
+    """Return the labels that are ranked, best first."""
+    return [one.label for one in choice.candidates if one.rank is not None]
+
+
+def reasons(choice: Choice) -> dict[str, str]:
+    """Return why each wheel is out, by its label or version."""
+    return {one.label or one.version: one.reason for one in choice.candidates if one.rank is None}
+
+
+# --- variants of today ---
+
+
+@pytest.mark.parametrize(
+    ("targets", "ranked"),
+    [
+        (("gfx942",), ["rocm7.2_gfx9", "rocm7.0_gfx9", "null"]),
+        (("gfx1100",), ["rocm7.2_gfx110x", "null"]),
+        (("gfx1201",), ["rocm7.2_gfx12", "null"]),  # by its generic target
+        (("gfx1100", "gfx90a"), ["rocm7.2_gfx110x", "rocm7.2_gfx9", "rocm7.0_gfx9", "null"]),
+        (("gfx1399",), ["null"]),
+        ((), ["null"]),
+    ],
+)
+def test_variants_are_ranked_for_the_machine(
+    shelf: Shelf, targets: tuple[str, ...], ranked: list[str]
+) -> None:
+    shelf.release(RELEASE)
+    choice = shelf.choose(on=machine(*targets))
+    assert labels(choice) == ranked
+    assert choice.picked and choice.picked.label == ranked[0]
+    assert (choice.layout, choice.requires) == ("variants", ("torch==2.9.0",))
+    assert len(choice.candidates) == len(RELEASE)
+
+
+def test_every_wheel_says_why_it_stands_where_it_does(shelf: Shelf) -> None:
+    shelf.release(RELEASE)
+    shelf.wheel("2.8.0")
+    shelf.wheel("2.9.0")
+    shelf.wheel("2.10.0rc1", "null", document={})
+    shelf.wheel("2.9.0", "rocm7.2_gfx9", tag="cp313-cp313-linux_x86_64")
+    shelf.wheel("2.9.0", "rocm7.2_gfx9", tag="cp312-cp312-win_amd64")
+    choice = shelf.choose()
+    assert [(one.rank, one.label, one.version, one.reason) for one in choice.candidates] == [
+        (
+            1,
+            "rocm7.2_gfx9",
+            "2.9.0",
+            "best for this machine: amd :: gfx_arch :: gfx942, rocm :: version :: 7.2",
+        ),
+        (2, "rocm7.0_gfx9", "2.9.0", "rocm :: version :: 7.0 is ranked after 7.2"),
+        (3, "null", "2.9.0", "null comes after all variants that fit"),
+        (4, None, "2.9.0", "no variant: after all variants that fit"),
+        (None, "null", "2.10.0rc1", "a pre-release, and there is a release"),
+        (
+            None,
+            "rocm7.2_gfx110x",
+            "2.9.0",
+            "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx942, gfx9_4_generic",
+        ),
+        (
+            None,
+            "rocm7.2_gfx12",
+            "2.9.0",
+            "amd :: gfx_arch is gfx12_generic; this machine has gfx942, gfx9_4_generic",
+        ),
+        (None, "rocm7.2_gfx9", "2.9.0", "for win_amd64, this is linux on x86_64"),
+        (None, "rocm7.2_gfx9", "2.9.0", "for cp313-cp313, this is Python 3.12"),
+        (None, None, "2.8.0", "older than 2.9.0"),
+    ]
+    assert [(one.feature, one.values, one.source) for one in choice.known] == [
+        ("gfx_arch", ("gfx942", "gfx9_4_generic"), "this machine, for rocm-bootstrap"),
+        ("version", ("7.2", "7.1", "7.0"), "listed in the document, the same for every machine"),
+    ]
+
+
+def test_a_newer_version_without_a_wheel_for_the_machine_is_passed_over_and_named(shelf: Shelf) -> None:
+    shelf.release(RELEASE, "2.9.0")
+    shelf.release({"rocm7.2_gfx110x": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
+    choice = shelf.choose()
+    assert choice.picked and (choice.picked.version, choice.picked.label) == ("2.9.0", "rocm7.2_gfx9")
+    assert choice.notes[0].startswith("2.10.0 is newer and has nothing for this machine: torch-2.10.0-cp312")
+
+
+HOST_ROCM = {**RELEASE, "hostrocm7.2_gfx942": {"amd": {"gfx_arch": ["gfx942"], "rocm_version": ["7.2"]}}}
+
+
+@pytest.mark.parametrize(
+    ("on", "label", "note"),
+    [
+        (machine("gfx942", rocm="7.2.1"), "hostrocm7.2_gfx942", ""),
+        (machine("gfx942", rocm="7.1.0"), "null", "amd :: rocm_version is 7.2; this machine has 7.1"),
+        (machine("gfx942"), "null", "amd :: rocm_version is 7.2; no ROCm was found on this machine"),
+        (
+            machine("gfx1151", rocm="7.2"),
+            "null",
+            "amd :: gfx_arch is gfx942; this machine has gfx1151, gfx11_generic",
+        ),
+        (machine(rocm="7.2"), "null", "there is no AMD GPU here"),
+        (
+            host(Hardware(gpus=(Gpu("amd", name="Arcturus"),))),
+            "null",
+            "the target of the AMD GPU is not known",
+        ),
+    ],
+)
+def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
+    shelf: Shelf, on: Host, label: str, note: str
+) -> None:
+    shelf.release({name: HOST_ROCM[name] for name in ("null", "hostrocm7.2_gfx942")})
+    choice = shelf.choose(on=on)
+    assert choice.picked and choice.picked.label == label
+    said = [one for one in choice.notes if "is the wheel for the CPU" in one]
+    assert (note in said[0]) if note else not said
+
+
+@pytest.mark.parametrize(
+    ("changes", "enabled", "ranked", "note"),
+    [
+        (
+            {"amd": {"requires": ["evil-plugin"]}},
+            (),
+            ["null"],
+            "its provider evil-plugin is not known here, and is not run",
+        ),
+        (
+            {"amd": {**PROVIDERS["amd"], "optional": True}},
+            (),
+            ["null"],
+            "its provider is optional, and not enabled",
+        ),
+        ({"amd": {**PROVIDERS["amd"], "optional": True}}, ("amd",), ["gfx942", "null"], ""),
+        ({"amd": {"requires": ["rocm-variant-provider>=0.1"]}}, (), ["gfx942", "null"], ""),
+        ({"amd": {"static-properties": {"gfx_arch": ["gfx1100", "gfx942"]}}}, (), ["gfx942", "null"], ""),
+        ({"amd": {"builtin": "abi_dependency"}}, (), ["null"], "abi_dependency is a matter of the installer"),
+    ],
+)
+def test_providers(
+    shelf: Shelf, changes: dict[str, object], enabled: tuple[str, ...], ranked: list[str], note: str
+) -> None:
+    shelf.release({"null": {}, "gfx942": gfx("gfx942"), "gfx1100": gfx("gfx1100")}, providers=changes)
+    choice = shelf.choose(on=machine("gfx942", enabled=enabled))
+    assert labels(choice) == ranked
+    assert any(note in one for one in choice.notes) or not note
+
+
+def test_a_label_that_the_document_does_not_list_is_read_from_its_wheel(shelf: Shelf) -> None:
+    shelf.release(RELEASE)
+    extra = {"rocm7.1_gfx9": gfx("gfx942", rocm="7.1")}
+    shelf.release(extra, listed=False)
+    shelf.wheel("2.9.0", "broken", document={"variants": {}})
+    shelf.wheel("2.9.0", "contradicts", document={"$schema": "x"})
+    choice = shelf.choose()
+    assert labels(choice) == ["rocm7.2_gfx9", "rocm7.1_gfx9", "rocm7.0_gfx9", "null"]
+    assert "what it wants is not known: " in reasons(choice)["broken"]
+    assert any(
+        "does not list broken, contradicts, rocm7.1_gfx9: read from the wheels" in n for n in choice.notes
+    )
+
+
+def test_labels_without_a_wheel_are_named_and_a_folder_of_wheels_will_do(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "index")
+    shelf.release(RELEASE)
+    gone = next((shelf.root / "torch").glob("*-rocm7.2_gfx9.whl"))
+    shelf.pages["torch"] = [line for line in shelf.pages["torch"] if gone.name not in line]
+    choice = shelf.choose()
+    assert choice.picked and choice.picked.label == "rocm7.0_gfx9"
+    assert "torch-2.9.0-variants.json lists rocm7.2_gfx9, and the index has no such wheel" in choice.notes
+    (flat,) = choose(
+        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), Reach()
+    )  # it has no pages of projects
+    assert flat.picked and flat.picked.label == "rocm7.2_gfx110x"
+
+
+# --- documents of 2025 ---
+
+
+OLD = {
+    "$schema": "https://variants-schema.wheelnext.dev/v0.0.3.json",
+    "default-priorities": {
+        "feature": {"amd": ["gfx_arch"]},
+        "namespace": ["amd"],
+        "property": {"amd": {"gfx_arch": ["gfx942"]}},
+    },
+    "providers": {
+        "amd": {
+            "enable-if": "platform_system == 'Linux'",
+            "plugin-api": "amd_variant_provider.plugin:AMDVariantPlugin",
+            "requires": ["amd-variant-provider>=0.0.1,<1"],
+        }
+    },
+    "static-properties": {},
+    "variants": {
+        "null": {},
+        "rocm7.0": {"amd": {"rocm_version": ["7.0"], "gfx_arch": ["gfx942", "gfx1100"]}},
+        "rocm6.4": {"amd": {"rocm_version": ["6.4"], "gfx_arch": ["gfx90a", "gfx942"]}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("on", "ranked"),
+    [
+        (machine("gfx942", rocm="7.0.2"), ["rocm7.0", "null"]),
+        (machine("gfx942", rocm="6.4.3"), ["rocm6.4", "null"]),
+        (machine("gfx942", rocm="7.1.0"), ["null"]),
+        (machine("gfx1151", rocm="7.0.2"), ["null"]),
+    ],
+)
+def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: Host, ranked: list[str]) -> None:
+    for label in ("null", "rocm7.0", "rocm6.4"):
+        shelf.wheel("2.9.0", label)
+    shelf.document(OLD)
+    choice = shelf.choose(on=on)
+    assert labels(choice) == ranked
+    assert any("is of the format of 2025" in note for note in choice.notes)
+    assert choice.known[0].source == "this machine"
+
+
+# --- plain wheels, and builds for one vendor ---
+
+
+@pytest.mark.parametrize(
+    ("requirement", "on", "version"),
+    [
+        ("torch", machine("gfx942"), "2.9.0+rocm7.1.0"),
+        ("torch", machine(), "2.10.0+cpu"),
+        ("torch", machine("x", vendor="nvidia"), "2.10.0+cu128"),
+        ("torch", machine("x", vendor="intel"), "2.10.0+cpu"),
+        ("torch", machine("x", vendor="apple"), "2.10.0+cpu"),
+        ("torch==2.10.0", machine("gfx942"), "2.10.0+cpu"),
+        ("torch==2.9.0", machine(), "2.9.0+rocm7.1.0"),
+        ("torch==2.10.0+cu128", machine("gfx942"), "2.10.0+cu128"),  # asked for by name
+        ("torch<2.9", machine("gfx942"), "2.8.0+devrocm7.0"),
+    ],
+)
+def test_a_build_for_another_vendor_never_wins(
+    shelf: Shelf, requirement: str, on: Host, version: str
+) -> None:
+    for one in ("2.8.0+devrocm7.0", "2.9.0+rocm7.1.0", "2.10.0+cu128", "2.10.0+cpu"):
+        shelf.wheel(one)
+    choice = shelf.choose(requirement, on=on)
+    assert choice.picked and choice.picked.version == version
+    if version.endswith("+cpu"):
+        assert "is the wheel for the CPU" in choice.notes[0]
+
+
+def test_the_index_of_nvidia_and_intel_is_named(shelf: Shelf) -> None:
+    shelf.wheel("2.9.0+cpu")
+    for vendor, address in (
+        ("nvidia", "download.pytorch.org/whl/cu"),
+        ("intel", "download.pytorch.org/whl/xpu"),
+    ):
+        notes = shelf.choose(on=machine("x", vendor=vendor)).notes
+        assert any(address in note for note in notes), notes
+
+
+# --- families and kernels in wheels of their own ---
+
+
+def families(tmp_path: Path) -> Path:
+    """Indexes of two families, and one for everybody."""
+    for family, version in (("gfx94X-dcgpu", "2.9.0+rocm7.2"), ("gfx110X-all", "2.8.0+rocm7.1")):
+        shelf = Shelf(tmp_path / "v2" / family)
+        shelf.wheel(version)
+        shelf.write()
+    return tmp_path / "v2"
+
+
+@pytest.mark.parametrize(
+    ("targets", "version", "line"),
+    [
+        (("gfx942",), "2.9.0+rocm7.2", None),
+        (("gfx1102",), "2.8.0+rocm7.1", None),
+        (("gfx942", "gfx1100"), "2.9.0+rocm7.2", "HIP_VISIBLE_DEVICES=0"),
+        (("gfx1100", "gfx942", "gfx1101"), "2.8.0+rocm7.1", "HIP_VISIBLE_DEVICES=0,2"),
+    ],
+)
+def test_the_index_of_the_family(
+    tmp_path: Path, targets: tuple[str, ...], version: str, line: str | None
+) -> None:
+    index = f"{families(tmp_path)}/{{family}}"
+    (choice,) = choose(["torch"], index, machine(*targets), Reach())
+    assert choice.picked and choice.picked.version == version
+    assert (choice.layout, choice.visible_line) == ("per-family", line)
+    if line:
+        assert any("GPUs are served" in note for note in choice.notes)
+
+
+def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:
+    """A host wheel with extras for three targets, of which the wheels of some are there."""
+    targets = ("gfx942", "gfx1100", "gfx1201")
+    extras = [f"Provides-Extra: device-{one}" for one in (*targets, "all", "gfx103X-all")]
+    requires = [f'amd-torch-device-{one}=={version} ; extra == "device-{one}"' for one in targets]
+    requires += [f'amd-torch-device-{one}=={version} ; extra == "device-all"' for one in targets]
+    requires += [f'amd-torch-device-gfx103x-all=={version} ; extra == "device-gfx103x-all"', "numpy"]
+    shelf.wheel(version, fields=extras, requires=requires)
+    for one in there:
+        shelf.wheel(version, project=f"amd-torch-device-{one}", tag="py3-none-linux_x86_64")
+
+
+@pytest.mark.parametrize(
+    ("targets", "there", "requirement", "expected"),
+    [
+        (("gfx942",), ("gfx942",), "torch", ("torch[device-gfx942]", None)),
+        (
+            ("gfx1100", "gfx942"),
+            ("gfx942", "gfx1100"),
+            "torch",
+            ("torch[device-gfx1100,device-gfx942]", None),
+        ),
+        (("gfx1100", "gfx942"), ("gfx942",), "torch", ("torch[device-gfx942]", "HIP_VISIBLE_DEVICES=1")),
+        (("gfx942", "gfx1151"), ("gfx942",), "torch", ("torch[device-gfx942]", "HIP_VISIBLE_DEVICES=0")),
+        (("gfx1030",), ("gfx103x-all",), "torch", ("torch[device-gfx103x-all]", None)),
+        ((), ("gfx942",), "torch", ("torch", None)),
+        (("gfx1151",), ("gfx942",), "torch", ("torch", None)),
+        (("gfx942",), ("gfx942", "gfx1100"), "torch[device-gfx1100]", ("torch[device-gfx1100]", None)),
+        (("gfx942",), ("gfx942", "gfx1100", "gfx1201"), "torch[device-all]", ("torch[device-all]", None)),
+    ],
+)
+def test_extras_of_a_multi_arch_index(
+    shelf: Shelf,
+    targets: tuple[str, ...],
+    there: tuple[str, ...],
+    requirement: str,
+    expected: tuple[str, str | None],
+) -> None:
+    multi_arch(shelf, *there)
+    choice = shelf.choose(requirement, on=machine(*targets))
+    assert (choice.requires, choice.visible_line) == ((f"{expected[0]}==2.9.0+rocm7.13",), expected[1])
+    if targets:
+        assert choice.layout == "multi-arch"
+
+
+def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
+    multi_arch(shelf, "gfx942")
+    choice = shelf.choose(on=machine("gfx1100", "gfx1151"))
+    assert choice.notes[:3] == (
+        "no kernels for gfx1100: device-gfx1100 needs amd-torch-device-gfx1100==2.9.0+rocm7.13, "
+        "which the index does not have",
+        "torch-2.9.0+rocm7.13-cp312-cp312-linux_x86_64.whl has no kernels for gfx1151",
+        "torch-2.9.0+rocm7.13-cp312-cp312-linux_x86_64.whl has no kernels for gfx1100, gfx1151: "
+        "it computes on the CPU at best",
+    )
+
+
+def test_metadata_beside_the_wheel_is_taken_when_the_index_offers_it(shelf: Shelf) -> None:
+    wheel = shelf.wheel("2.9.0", core_metadata="true")
+    text = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0\nProvides-Extra: device-gfx942\n"
+    wheel.with_name(wheel.name + ".metadata").write_bytes(text)
+    assert shelf.choose().requires == ("torch[device-gfx942]==2.9.0",)
+
+
+def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
+    shelf.release(RELEASE)
+    two, three, four = (
+        Gpu("amd", gfx=name, index=n) for n, name in enumerate(("gfx942", "gfx1100", "gfx942"), 1)
+    )
+    one = Gpu("amd", gfx="gfx1201", index=0, visible=False, hidden_by="ROCR_VISIBLE_DEVICES")
+    choice = shelf.choose(on=host(Hardware(gpus=(two, three, four, one))))
+    assert choice.visible_line == "HIP_VISIBLE_DEVICES=0,2"  # HIP counts what the runtime leaves
+    hidden = replace(three, visible=False, hidden_by="HIP_VISIBLE_DEVICES")
+    assert shelf.choose(on=host(Hardware(gpus=(two, hidden, four, one)))).visible_line is None
+
+
+# --- what cannot be chosen ---
+
+
+@pytest.mark.parametrize(
+    ("requirement", "on", "kind", "message"),
+    [
+        ("", machine(), UsageError, "'' is not a requirement"),
+        ("torch==", machine(), UsageError, "'torch==' is not a requirement"),
+        ("torch @ https://x/torch.whl", machine(), UsageError, "names a file: there is nothing to choose"),
+        ("torch; python_version > '3'", machine(), UsageError, "has a marker"),
+        ("torhc", machine(), HostError, "has no project torhc\ntip: is the name right, and the index?"),
+        ("torch>=3", machine(), HostError, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
+        (
+            "torch[device-gfx943]",
+            machine(),
+            HostError,
+            "has no extra device-gfx943; did you mean device-gfx942?",
+        ),
+        (
+            "torch[device-gfx1100]",
+            machine(),
+            HostError,
+            "needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the index does not",
+        ),
+        (
+            "torch[device-all]",
+            machine(),
+            HostError,
+            "[device-all] needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the",
+        ),
+        (
+            "vision",
+            machine("gfx1151"),
+            HostError,
+            "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx1151",
+        ),
+        ("vision", machine(), HostError, "this machine has no AMD GPU whose target is known"),
+        ("audio", machine(), HostError, "for cp311-cp311, this is Python 3.12"),
+        ("text", machine(), HostError, "wants Python >=3.13, this is 3.12.4"),
+        (
+            "data",
+            machine(),
+            HostError,
+            "yanked: bad kernels\ntip: a yanked version is taken when it is asked for exactly",
+        ),
+        ("only", machine("gfx942"), HostError, "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs"),
+        ("sdist", machine(), HostError, "has 2 source distributions of sdist"),
+        ("early", machine(), HostError, "has no wheels of early"),
+        ("damaged", machine(), DataError, "damaged-1.0-variants.json is not JSON"),
+        ("forged", machine(), DataError, "forged-1.0-variants.json is not what its page says (sha256 0000"),
+        ("lost", machine(), HostError, "lost-1.0-variants.json answers 404"),
+    ],
+)
+def test_what_cannot_be_chosen_is_said(
+    tmp_path: Path, requirement: str, on: Host, kind: type[RocmWheelsError], message: str
+) -> None:
+    shelf = wrong_index(tmp_path / "index")
+    with pytest.raises(kind) as failure:
+        choose([requirement], str(shelf), on, Reach())
+    assert message in explain(failure.value)
+
+
+def wrong_index(root: Path) -> Path:
+    """An index with a project for each thing that can be wrong."""
+    shelf = Shelf(root)
+    multi_arch(shelf, "gfx942")
+    common = {"$schema": "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json", "providers": PROVIDERS}
+    common["default-priorities"] = {"namespace": ["amd", "rocm"]}
+    only = {"a": gfx("gfx942"), "b": gfx("gfx1100", "gfx1101", "gfx1102")}
+    for label, properties in only.items():
+        shelf.wheel("1.0", label, project="vision", document={**common, "variants": {label: properties}})
+    shelf.wheel("1.0", project="audio", tag="cp311-cp311-linux_x86_64")
+    shelf.wheel("1.0", project="text", requires_python=">=3.13")
+    shelf.wheel("1.0", project="data", yanked="bad kernels")
+    shelf.wheel("1.0+cu128", project="only")
+    for name in ("sdist-1.0.tar.gz", "sdist-1.1.zip"):
+        shelf.add("sdist", name, b"")
+    shelf.add("early", "early-1.0-py2.py3-none-any.exe", b"")
+    for project in ("damaged", "forged", "lost"):
+        shelf.wheel("1.0", "null", project=project)
+        shelf.add(project, f"{project}-1.0-variants.json", b"{" if project == "damaged" else b"{}")
+    page = shelf.pages["forged"]
+    page[-1] = page[-1].replace(page[-1].partition("sha256=")[2][:8], "00000000")
+    (root / "lost" / "lost-1.0-variants.json").unlink()
+    return shelf.write()
+
+
+@pytest.mark.parametrize(
+    ("index", "on", "message"),
+    [
+        ("nowhere/at/all", machine(), "nowhere/at/all is neither a folder nor the URL of an index"),
+        (
+            "https://x.invalid/{family}/",
+            machine(),
+            "is for one GPU family each, and there is no AMD GPU here",
+        ),
+        (
+            "https://x.invalid/{family}/",
+            machine("gfx1399"),
+            "is for one GPU family each, and gfx1399 is of none",
+        ),
+    ],
+)
+def test_indexes_that_cannot_be_chosen_from(index: str, on: Host, message: str) -> None:
+    with pytest.raises(RocmWheelsError, match=message.replace("{", r"\{")):
+        choose(["torch"], index, on, Reach())
+
+
+def test_nothing_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="no requirement is given"):
+        choose([], "x", machine(), Reach())
