@@ -1,0 +1,80 @@
+"""Checks of the GPUs: which are there, which a variable hides, which nobody knows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
+
+
+def found(subject: Subject) -> Iterator[Finding]:
+    """Say which GPUs there are, and by what they were found."""
+    gpus = subject.hardware.gpus
+    for (text, source), count in Counter((_said(gpu), gpu.source) for gpu in gpus).items():
+        times = f"{count} × " if count > 1 else ""
+        by = "stated" if source == "forced" else f"found by {source or 'unknown means'}"
+        yield Finding("ok", f"{times}{text} ({by})")
+    if subject.machine.platform == "darwin":
+        return
+    if not gpus and not subject.machine.amd_devices:
+        yield Finding(
+            "info",
+            "no GPU was found; torch will compute on the processor",
+            "if there is one, see that the machine is switched on for it (BIOS, virtual machine, container)",
+        )
+    others = sorted({gpu.vendor for gpu in gpus if gpu.vendor in {"nvidia", "intel"}})
+    if others and not subject.has_amd:
+        yield Finding(
+            "info",
+            f"no AMD GPU, but one of {' and '.join(others)}: wheels for ROCm do nothing for it",
+            subject.install("torch"),
+        )
+
+
+def hidden(subject: Subject) -> Iterator[Finding]:
+    """Tell of GPUs that a variable hides."""
+    gone = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
+    for variable in sorted({gpu.hidden_by for gpu in gone}):
+        those = [_said(gpu) for gpu in gone if gpu.hidden_by == variable]
+        left = any(gpu.vendor == "amd" for gpu in subject.amd)
+        yield Finding(
+            "info" if left else "warning",
+            f"{variable or 'a variable'}={subject.env.get(variable, '')} hides {several(those)}"
+            + ("" if left else ": no AMD GPU is left"),
+            f"unset {variable}" if variable else "",
+        )
+
+
+def unknown(subject: Subject) -> Iterator[Finding]:
+    """Tell of AMD GPUs whose target is not known."""
+    for gpu in subject.amd:
+        if gpu.gfx is None:
+            yield Finding(
+                "warning",
+                f"the target of {_said(gpu)} is not known, so nobody can say which kernels it needs",
+                "rocminfo | grep gfx   # then: rocm-wheels doctor --gfx gfx…",
+            )
+
+
+def odd(subject: Subject) -> Iterator[Finding]:
+    """Pass on what looking for GPUs could not read, and what is odd about a GPU."""
+    for fault in subject.hardware.faults:
+        yield Finding("warning", fault, "see that the variable or file says what you mean")
+    for gpu in subject.hardware.gpus:
+        if gpu.vendor == "amd" and gpu.confidence == "derived":
+            yield Finding(
+                "info",
+                f"{_said(gpu)}: the target was looked up, not read from the driver",
+                "a loaded driver tells it for certain: see the check `driver`",
+            )
+
+
+def _said(gpu: Gpu) -> str:
+    name = gpu.name or {"amd": "AMD GPU", "nvidia": "NVIDIA GPU", "intel": "Intel GPU"}.get(gpu.vendor, "GPU")
+    posing = f", posing as {gpu.gfx}" if gpu.native and gpu.gfx != gpu.native else ""
+    target = gpu.native or gpu.gfx
+    kind = " integrated" if gpu.integrated else ""
+    where = "" if target else f" at {gpu.address or 'an unknown place'}"
+    return f"{name}{where}" + (f" ({target}{kind}{posing})" if target else "")

@@ -1,0 +1,238 @@
+"""The facts of a system that ROCm depends on, read from files below a root: nothing is started.
+
+Devices are opened, as the runtime would: modes and groups explain a refusal, they do not foretell one
+(access lists, the device rules of a container).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_AMD = "0x1002"
+_DISPLAY = ("0x03", "0x12")  # PCI classes: display controllers, processing accelerators (Instinct)
+_CGROUP = (("docker", "docker"), ("libpod", "podman"), ("kubepods", "kubernetes"), ("/lxc", "lxc"))
+_BLACKLISTED = re.compile(r"^\s*(blacklist\s+amdgpu|install\s+amdgpu\s+/bin/(true|false))\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """A device: ``refused`` is the number of the error of opening it, 0 when it opened, None: not there."""
+
+    path: Path
+    refused: int | None = None
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """Tell whether it could be opened for reading and writing."""
+        return self.refused == 0
+
+
+@dataclass(frozen=True)
+class PciGpu:
+    """An AMD GPU on the PCI bus: ``driver`` is the kernel driver that has it, "" when none has."""
+
+    address: str
+    pci_id: str
+    driver: str
+
+
+@dataclass(frozen=True)
+class User:
+    """Who is asking: ``groups`` are the numbers of the process's groups."""
+
+    name: str
+    uid: int
+    groups: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was read. ``platform`` is ``sys.platform``'s word.
+
+    ``container`` names its kind, "" outside of one. ``driver_loaded`` and ``driver_version`` are about the
+    kernel's amdgpu; ``blacklisted`` has the files that keep it from being loaded. ``group_names`` and
+    ``members`` are /etc/group's. ``shared_memory`` is the size of /dev/shm and ``locked_memory`` the limit
+    of memory that may be locked, in bytes (None: unlimited, or not known). ``home`` says whether the home
+    folder can be written to.
+    """
+
+    platform: str
+    kernel: str = ""
+    command_line: str = ""
+    container: str = ""
+    wsl: bool = False
+    dxg: DeviceFile | None = None
+    driver_loaded: bool = False
+    driver_version: str = ""
+    blacklisted: tuple[str, ...] = ()
+    amd_devices: tuple[PciGpu, ...] = ()
+    kfd: DeviceFile = field(default_factory=lambda: DeviceFile(Path("/dev/kfd")))
+    render: tuple[DeviceFile, ...] = ()
+    user: User = field(default_factory=lambda: User("", 0, frozenset()))
+    group_names: Mapping[int, str] = field(default_factory=dict)
+    members: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    numa_balancing: bool = False
+    hypervisor: bool = False
+    shared_memory: int | None = None
+    locked_memory: int | None = None
+    home: Path | None = None
+    home_writable: bool = True
+
+
+Open = Callable[[Path], int]
+
+
+def read_machine(
+    env: Mapping[str, str],
+    *,
+    root: Path = Path("/"),
+    platform: str = sys.platform,
+    user: User | None = None,
+    opening: Open | None = None,
+) -> Machine:
+    """Read a machine; what is not there is left out. Of another system than Linux, little is known."""
+    home = Path(env["HOME"]) if env.get("HOME") else None
+    writable = home is None or (home.is_dir() and os.access(home, os.W_OK))
+    if not platform.startswith("linux"):
+        return Machine(platform, home=home, home_writable=writable)
+    kernel = _text(root / "proc/version").strip()
+    wsl = "microsoft" in kernel.lower()
+    names, members = _groups(_text(root / "etc/group"))
+    trying = opening or open_device
+    return Machine(
+        platform=platform,
+        kernel=kernel,
+        command_line=_text(root / "proc/cmdline").strip(),
+        container=_container(root, env),
+        wsl=wsl,
+        dxg=_device(root, "dev/dxg", trying) if wsl else None,
+        driver_loaded=(root / "sys/module/amdgpu").is_dir(),
+        driver_version=_text(root / "sys/module/amdgpu/version").strip(),
+        blacklisted=_blacklists(root),
+        amd_devices=tuple(_pci(root)),
+        kfd=_device(root, "dev/kfd", trying),
+        render=tuple(_device(root, f"dev/dri/{name}", trying) for name in _render_nodes(root)),
+        user=user or _own_user(env),
+        group_names=names,
+        members=members,
+        numa_balancing=_text(root / "proc/sys/kernel/numa_balancing").strip() == "1",
+        hypervisor=bool(re.search(r"^flags\s*:.*\bhypervisor\b", _text(root / "proc/cpuinfo"), re.MULTILINE)),
+        shared_memory=_shared_memory(root),
+        locked_memory=_locked_memory(),
+        home=home,
+        home_writable=writable,
+    )
+
+
+def open_device(path: Path) -> int:
+    """Open a device for reading and writing and close it; return the number of the error, 0 without."""
+    try:
+        os.close(os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)))
+    except OSError as refusal:
+        return refusal.errno or -1
+    return 0
+
+
+def _device(root: Path, name: str, opening: Open) -> DeviceFile:
+    shown, path = Path("/") / name, root / name
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return DeviceFile(shown)
+    except OSError as refusal:
+        return DeviceFile(shown, refusal.errno)
+    return DeviceFile(shown, opening(path), found.st_mode & 0o777, found.st_uid, found.st_gid)
+
+
+def _render_nodes(root: Path) -> list[str]:
+    """Return the render nodes of AMD GPUs that the kernel lists, whether their files are there or not."""
+    listed = sorted((root / "sys/class/drm").glob("renderD*"))
+    vendors = {node.name: _text(node / "device/vendor").strip() for node in listed}
+    amd = [name for name, vendor in vendors.items() if vendor == _AMD]
+    there = sorted(one.name for one in (root / "dev/dri").glob("renderD*"))
+    return sorted({*amd, *(name for name in there if name not in vendors)})
+
+
+def _pci(root: Path) -> Iterator[PciGpu]:
+    for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
+        if _text(folder / "vendor").strip() != _AMD:
+            continue
+        if not _text(folder / "class").strip().startswith(_DISPLAY):
+            continue
+        driver = folder / "driver"
+        name = driver.readlink().name if driver.is_symlink() else ""
+        device = _text(folder / "device").strip().removeprefix("0x")
+        yield PciGpu(folder.name, f"1002:{device}", name)
+
+
+def _container(root: Path, env: Mapping[str, str]) -> str:
+    if (root / ".dockerenv").exists():
+        return "kubernetes" if env.get("KUBERNETES_SERVICE_HOST") else "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".singularity.d").exists():
+        return "apptainer"
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    cgroups = _text(root / "proc/1/cgroup") + _text(root / "proc/self/cgroup")
+    found = next((kind for word, kind in _CGROUP if word in cgroups), "")
+    return found or (env.get("container", "") if env.get("container") in {"lxc", "podman", "docker"} else "")
+
+
+def _blacklists(root: Path) -> tuple[str, ...]:
+    files = [one for place in ("etc/modprobe.d", "lib/modprobe.d") for one in (root / place).glob("*.conf")]
+    found = [f"/{one.relative_to(root)}" for one in sorted(files) if _BLACKLISTED.search(_text(one))]
+    line = _text(root / "proc/cmdline")
+    if re.search(r"modprobe\.blacklist=\S*\bamdgpu\b|\bmodule_blacklist=\S*\bamdgpu\b", line):
+        found.append("/proc/cmdline")
+    return tuple(found)
+
+
+def _groups(text: str) -> tuple[dict[int, str], dict[str, frozenset[str]]]:
+    names: dict[int, str] = {}
+    members: dict[str, frozenset[str]] = {}
+    for line in text.splitlines():
+        fields = line.split(":")
+        if len(fields) == 4 and fields[2].isdigit():
+            names.setdefault(int(fields[2]), fields[0])
+            members[fields[0]] = frozenset(one for one in fields[3].split(",") if one)
+    return names, members
+
+
+def _own_user(env: Mapping[str, str]) -> User:
+    if not hasattr(os, "getgroups"):
+        return User(env.get("USERNAME", ""), 0, frozenset())
+    name = env.get("USER") or env.get("LOGNAME") or str(os.getuid())
+    return User(name, os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
+
+
+def _shared_memory(root: Path) -> int | None:
+    try:
+        found = os.statvfs(root / "dev/shm")
+    except (OSError, AttributeError):
+        return None
+    return found.f_frsize * found.f_blocks
+
+
+def _locked_memory() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

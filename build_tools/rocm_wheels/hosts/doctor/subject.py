@@ -1,0 +1,96 @@
+"""What the checks of a machine look at, and what they say: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.hosts.doctor.machine import Machine
+from rocm_wheels.hosts.installed.look import InstalledSet
+from rocm_wheels.shell import shell_line
+
+Severity = Literal["ok", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    ``fix`` is a command, or a line to paste, for everything that is not ``ok``; ``source`` says who says
+    so, "" where it was read here. ``check`` and ``group`` are filled in by whoever runs the check.
+    """
+
+    severity: Severity
+    text: str
+    fix: str = ""
+    source: str = ""
+    check: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A machine, a Python on it, and the environment of the process.
+
+    ``stated`` says that the GPUs are those of a machine to be: nothing of this one's devices counts.
+    ``python`` is what the user named to look at, None for the running one.
+    """
+
+    hardware: Hardware
+    installed: InstalledSet
+    machine: Machine
+    env: Mapping[str, str] = field(default_factory=dict)
+    stated: bool = False
+    python: Path | None = None
+
+    @property
+    def amd(self) -> tuple[Gpu, ...]:
+        """The AMD GPUs that a program may use, those with unknown targets too."""
+        return tuple(gpu for gpu in self.hardware.gpus if gpu.vendor == "amd" and gpu.visible)
+
+    @property
+    def has_amd(self) -> bool:
+        """Tell whether anything says that there is an AMD GPU here."""
+        return any(gpu.vendor == "amd" for gpu in self.hardware.gpus) or bool(self.machine.amd_devices)
+
+    @property
+    def xnack(self) -> bool:
+        """Tell whether a process started here runs with XNACK."""
+        return self.env.get("HSA_XNACK") == "1"
+
+    def pip(self, *words: str) -> str:
+        """Return a line that lets pip do something in the environment that was looked at; uv, without pip."""
+        python = self.installed.environment.python
+        if not any((place / "pip").is_dir() for place in self.installed.environment.path):
+            asked = [word for word in words if word != "-y"]  # uv does not ask
+            return shell_line(["uv", "pip", asked[0], "--python", python, *asked[1:]])
+        return shell_line([*(["pip"] if self.python is None else [python, "-m", "pip"]), *words])
+
+    def replace_torch(self) -> str:
+        """Return the line that takes torch and its companions away and installs those for this machine."""
+        names = ["torch", "torchvision", "torchaudio"]
+        gone = [one for one in names if self.installed.get(one)]
+        gone += [one.name for one in self.installed.tritons]
+        return self.pip("uninstall", "-y", *gone) + " && " + self.install(*names)
+
+    @property
+    def place(self) -> str:
+        """Name the machine that findings are about."""
+        return "that machine" if self.stated else "this machine"
+
+    def install(self, *projects: str) -> str:
+        """Return the line that installs projects for this machine's GPUs."""
+        python = ["--target-python", str(self.installed.environment.python)] if self.python else []
+        stated = ",".join(dict.fromkeys(gpu.gfx for gpu in self.amd if gpu.gfx)) if self.stated else ""
+        return shell_line(
+            ["rocm-wheels", "install", *projects, *python, *(["--gfx", stated] if stated else [])]
+        )
+
+
+def several(names: list[str], most: int = 6) -> str:
+    """Return names as a list for people, cut where it grows long."""
+    shown = names[:most]
+    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,415 @@
+"""The doctor on faked machines: every check finds its fault, names a fix, and is silent elsewhere.
+
+The trees of /proc, /sys and /dev are constructed after the kernel's documentation of those files; the
+messages of tools are nobody's: no tool is started.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit_wheels import library
+from binary_writer import elf, kpack_reference
+from installed_trees import environment, install, install_torch
+
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
+from rocm_wheels.hosts.doctor.machine import Machine, User, read_machine
+from rocm_wheels.hosts.doctor.report import as_json, summary, text_lines
+from rocm_wheels.hosts.doctor.subject import Finding, Subject
+from rocm_wheels.hosts.doctor.table import CHECKS, examine
+from rocm_wheels.hosts.doctor.variables import harms
+from rocm_wheels.hosts.installed.look import read_installed
+
+USER = User("ada", 1000, frozenset([1000]))
+IN_GROUP = User("ada", 1000, frozenset([1000, 992]))
+
+
+def gpu(gfx: str | None = "gfx1100", index: int = 0, **more: Any) -> Gpu:
+    """An AMD GPU as the driver's topology tells of it."""
+    about: dict[str, Any] = {"native": gfx, "index": index, "source": "kfd", "confidence": "read", **more}
+    return Gpu("amd", gfx, **about)
+
+
+def root_of(folder: Path, files: Mapping[str, str] | None = None, *, render: bool = True) -> Path:
+    """The files of a machine with one card and a loaded driver, in ``folder``."""
+    device = "sys/bus/pci/devices/0000:03:00.0"
+    driver = folder / "sys/bus/pci/drivers/amdgpu"
+    driver.mkdir(parents=True)
+    content = {
+        "proc/version": "Linux version 6.8.0-45-generic (buildd@host) (gcc) #45-Ubuntu SMP\n",
+        "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=UUID=1 ro quiet\n",
+        "sys/module/amdgpu/version": "6.12.12\n",
+        f"{device}/vendor": "0x1002\n",
+        f"{device}/device": "0x744c\n",
+        f"{device}/class": "0x030000\n",
+        "sys/class/drm/renderD128/device/vendor": "0x1002\n",
+        "etc/group": "root:x:0:\nvideo:x:44:\nrender:x:992:\n",
+        "dev/kfd": "",
+        **({"dev/dri/renderD128": ""} if render else {}),
+        **(files or {}),
+    }
+    for name, text in content.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / device / "driver").symlink_to(driver)
+    return folder
+
+
+def machine(folder: Path, files: Mapping[str, str] | None = None, **changes: Any) -> Machine:
+    """That machine as it is read; ``refused`` is what opening a device gives."""
+    refused = changes.pop("refused", 0)
+    user = changes.pop("user", USER)
+    without = changes.pop("without", ())
+    env = changes.pop("env", {})
+    root = root_of(folder / "root", files, render=changes.pop("render", True))
+    for name in without:
+        path = root / name
+        path.unlink() if path.is_file() or path.is_symlink() else path.rename(root / "gone")
+    found = read_machine(env, root=root, platform="linux", user=user, opening=lambda path: refused)
+    kfd = replace(found.kfd, gid=992, mode=0o660)
+    nodes = tuple(replace(one, gid=992, mode=0o660) for one in found.render)
+    whole = {"shared_memory": 1 << 34, "locked_memory": None, "kfd": kfd, "render": nodes}
+    return replace(found, **{**whole, **changes})
+
+
+def subject(folder: Path, **given: Any) -> Subject:
+    """A sound machine with a torch for gfx1100, apart from what is given."""
+    place = given.pop("place", None) or environment(folder / "venv")
+    if not any(place.site_packages.iterdir()) and given.pop("torch", True):
+        install_torch(place.site_packages, "gfx1100", "gfx90a:xnack+", requires=["triton==3.5.1"])
+        install(place.site_packages, "triton", "3.5.1")
+    (place.site_packages / "pip").mkdir(exist_ok=True)
+    given.pop("torch", None)
+    return Subject(
+        hardware=given.pop("hardware", Hardware((gpu(),), driver="6.12.12")),
+        installed=read_installed(place),
+        machine=given.pop("machine", None) or machine(folder),
+        env=given.pop("env", {}),
+        **given,
+    )
+
+
+def found(findings: tuple[Finding, ...], check: str) -> list[Finding]:
+    """The findings of a check that are not ok."""
+    return [one for one in findings if one.check == check and one.severity != "ok"]
+
+
+def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
+    findings = examine(subject(tmp_path))
+    assert [(one.check, one.text) for one in findings if one.severity in {"warning", "error"}] == []
+    assert summary(findings) == "nothing is wrong"
+    yes = next(one for one in findings if one.check == "torch-kernels")
+    assert yes.severity == "ok"
+    assert yes.text.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")
+    assert yes.text.endswith("torch/lib/libtorch_hip.so)")
+
+
+def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
+    bare = Machine("linux", home=None)
+    findings = examine(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
+    assert {one.severity for one in findings} == {"ok", "info"}
+    assert all(one.fix for one in findings if one.severity == "info")
+
+
+Make = Callable[[Path], Subject]
+WSL = "Linux version 5-microsoft-standard-WSL2 "
+DOCKER = {".dockerenv": ""}
+TWO = (gpu(), gpu(index=1))
+
+
+def on(files: Mapping[str, str] | None = None, *, cards: tuple[Gpu, ...] = (gpu(),), **changes: Any) -> Make:
+    """A machine that differs from the sound one."""
+    return lambda folder: subject(folder, machine=machine(folder, files, **changes), hardware=Hardware(cards))
+
+
+def having(*cards: Gpu, **env: str) -> Make:
+    """A sound machine with these GPUs and variables."""
+    return lambda folder: subject(folder, hardware=Hardware(cards or (gpu(),)), env=env)
+
+
+def posing(native: str, gfx: str, version: str) -> Make:
+    """A machine whose GPU poses as another."""
+    return having(gpu(gfx, native=native), HSA_OVERRIDE_GFX_VERSION=version)
+
+
+CASES: list[tuple[str, Make, str, str, str]] = [
+    # check, machine, severity, what is said, what is to be done
+    ("driver", on(without=["sys/module/amdgpu"]),
+     "error", "the driver amdgpu is not loaded", "sudo modprobe amdgpu"),
+    ("driver", on({"etc/modprobe.d/no.conf": "# x\nblacklist amdgpu\n"}),
+     "warning", "blacklisted in /etc/modprobe.d/no.conf", "take the line out"),
+    ("driver", on({"proc/cmdline": "modprobe.blacklist=nouveau,amdgpu"}),
+     "warning", "blacklisted in /proc/cmdline", "take the line out"),
+    ("driver", on(without=["sys/bus/pci/devices/0000:03:00.0/driver"]),
+     "warning", "1002:744c at 0000:03:00.0 is taken by no driver", "dmesg"),
+    ("kfd", on(refused=errno.EACCES, render=False, without=["sys/class/drm/renderD128/device/vendor"]),
+     "error", "/dev/kfd cannot be opened by ada: group render (992), mode 0660",
+     "sudo usermod -aG render,video ada"),
+    ("kfd", on({"etc/group": "render:x:992:bob,ada\n"}, refused=errno.EACCES),
+     "error", "was added to it after logging in", "newgrp render"),
+    ("kfd", on(refused=errno.EACCES, user=IN_GROUP), "error", "which this user is in", "getfacl /dev/kfd"),
+    ("kfd", on({**DOCKER, "etc/group": ""}, refused=errno.EACCES),
+     "error", "group 992 (992), mode 0660; the group has no name in this", "--group-add 992"),
+    ("kfd", on(DOCKER, refused=errno.EPERM),
+     "error", "the rules of this docker container forbid it", "--device /dev/kfd"),
+    ("kfd", on(DOCKER, without=["dev/kfd"]),
+     "error", "/dev/kfd is not in this docker container", "docker run --device /dev/kfd --device /dev/dri"),
+    ("kfd", on({"run/.containerenv": ""}, without=["dev/kfd"]),
+     "error", "not in this podman container", "podman run --device /dev/kfd"),
+    ("kfd", on({"proc/1/cgroup": "0::/kubepods/x\n"}, without=["dev/kfd"]),
+     "error", "not in this kubernetes container", "amd.com/gpu"),
+    ("kfd", on({".singularity.d/runscript": ""}, without=["dev/kfd"]),
+     "error", "not in this apptainer container", "apptainer exec --rocm"),
+    ("kfd", on(without=["dev/kfd"]), "error", "but there is no /dev/kfd", "dmesg"),
+    ("kfd", on(refused=errno.ENXIO), "error", "cannot be opened (ENXIO)", "dmesg"),
+    ("render", on(render=False), "error", "/dev/dri/renderD128: not there, and the kernel has it", "udevadm"),
+    ("render", on(DOCKER, render=False), "error", "/dev/dri/renderD128: not there", "--device /dev/dri"),
+    ("wsl", on({"proc/version": WSL}, without=["dev/kfd"]), "error", "WSL without /dev/dxg", "wsl --update"),
+    ("wsl", on({"proc/version": WSL, "dev/dxg": ""}, without=["dev/kfd"]),
+     "info", "over /dev/dxg", "HSA_ENABLE_DXG_DETECTION=1"),
+    ("shared-memory", on(DOCKER, shared_memory=64 << 20), "info", "/dev/shm has 64 MB", "--ipc=host"),
+    ("iommu", having(*TWO), "warning", "2 GPUs, and the kernel was started without iommu=pt", "GRUB_CMDLINE"),
+    ("numa", on({"proc/sys/kernel/numa_balancing": "1\n"}, cards=TWO),
+     "info", "NUMA balancing is on", "sysctl kernel.numa_balancing=0"),
+    ("locked-memory", on(cards=TWO, locked_memory=8 << 20), "info", "may lock 8192 kB", "ulimit -l"),
+    ("caches", on(home=Path("/nowhere"), home_writable=False),
+     "warning", "/nowhere cannot be written to", "MIOPEN_USER_DB_PATH"),
+    ("gpus", lambda p: subject(p, hardware=Hardware((Gpu("nvidia"),)), machine=Machine("linux")),
+     "info", "no AMD GPU, but one of nvidia", "rocm-wheels install torch"),
+    ("hidden-gpus", having(gpu(visible=False, hidden_by="HIP_VISIBLE_DEVICES"), HIP_VISIBLE_DEVICES="-1"),
+     "warning", "HIP_VISIBLE_DEVICES=-1 hides AMD GPU (gfx1100): no AMD GPU is left", "unset HIP_VISIBLE"),
+    ("unknown-gpus", having(gpu(None, address="0000:03:00.0")),
+     "warning", "the target of AMD GPU at 0000:03:00.0 is not known", "rocm-wheels doctor --gfx"),
+    ("odd-gpus", lambda p: subject(p, hardware=Hardware((gpu(),), faults=("HIP_VISIBLE_DEVICES=7 is",))),
+     "warning", "HIP_VISIBLE_DEVICES=7 is", "see that the variable"),
+    ("torch-kernels", having(gpu("gfx1101")),
+     "error", "kernels of torch for gfx1101: no: ", "rocm-wheels install torch torchvision torchaudio"),
+    ("torch-kernels", having(gpu("gfx90a")),
+     "error", "only code for gfx90a:xnack+, which this process's setting does not", "export HSA_XNACK=1"),
+    ("harmful", having(AMD_SERIALIZE_KERNEL="3"),
+     "warning", "AMD_SERIALIZE_KERNEL=3: a switch for debugging", "unset AMD_SERIALIZE_KERNEL"),
+    ("harmful", having(CUDA_VISIBLE_DEVICES=""),
+     "warning", "CUDA_VISIBLE_DEVICES=: it is set and empty", "unset CUDA_VISIBLE_DEVICES"),
+    ("harmful", having(HSA_ENABLE_SDMA="0"), "info", "no longer by the copy engines", "unset HSA"),
+    ("devices", having(HIP_VISIBLE_DEVICES="0,1", ROCR_VISIBLE_DEVICES="0"),
+     "error", "names more GPUs than ROCR_VISIBLE_DEVICES=0", "unset HIP_VISIBLE_DEVICES"),
+    ("override", posing("gfx1100", "gfx1101", "11.0.1"),
+     "warning", "makes gfx1100 pose as gfx1101, although torch has kernels for gfx1100", "unset HSA_OV"),
+    ("override", posing("gfx1030", "gfx1100", "11.0.0"),
+     "error", "gfx1030 cannot run code for gfx1100: another generation", "unset HSA_OVERRIDE_GFX_VERSION"),
+    ("override", posing("gfx1103", "gfx1100", "11.0.0"),
+     "info", "makes gfx1103 pose as gfx1100, which nobody has tested", "configure --print"),
+    ("override", having(HSA_OVERRIDE_GFX_VERSION="11.0.0"), "info", "changes nothing here", "unset"),
+    ("architectures", having(PYTORCH_ROCM_ARCH="gfx942"),
+     "warning", "get no kernels for gfx1100", "unset PYTORCH_ROCM_ARCH"),
+    ("architectures", having(PYTORCH_ROCM_ARCH="gfx9000"),
+     "warning", "gfx9000 is no GPU target", "unset PYTORCH_ROCM_ARCH"),
+    ("allocator", having(PYTORCH_HIP_ALLOC_CONF="max_split_size:128"),
+     "error", "'max_split_size' is not known; did you mean max_split_size_mb", "unset PYTORCH_HIP"),
+    ("allocator", having(PYTORCH_HIP_ALLOC_CONF="expandable_segments=True"),
+     "error", "is not KEY:VALUE", "expandable_segments:True"),
+    ("allocator", having(PYTORCH_ALLOC_CONF="backend:jemalloc"), "error", "no allocator 'jemalloc'", "unset"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "make", "severity", "text", "fix"), CASES)
+def test_each_fault_is_found_and_has_a_fix(  # noqa: PLR0917
+    tmp_path: Path, check: str, make: Make, severity: str, text: str, fix: str
+) -> None:
+    findings = examine(make(tmp_path))
+    said = found(findings, check)
+    assert [(one.severity, text in one.text, fix in one.fix) for one in said] == [(severity, True, True)], (
+        said
+    )
+    assert all(one.fix for one in findings if one.severity != "ok")
+
+
+INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
+    ("torch", lambda s: install_torch(s, hip=None, cuda="12.8", version="2.9.1"),
+     "error", "torch 2.9.1 is built for CUDA 12.8, and this machine has an AMD GPU: it is never used; PyPI",
+     "pip uninstall -y torch && rocm-wheels install torch torchvision torchaudio"),
+    ("torch", lambda s: install_torch(s, hip=None, version="2.9.1+cpu"),
+     "error", "is built for processors alone (CPU)", "rocm-wheels install"),
+    ("torch", lambda s: install(s, "torch", "2.9.1+rocm7.1"),
+     "error", "listed as installed, and its folder is not there", "--force-reinstall"),
+    ("torch-kernels", install_torch,
+     "error", "no library of it holds device code", "pip uninstall -y torch"),
+    ("torch-kernels", lambda s: install_torch(s, **{"torch/lib/libtorch_hip.so": library("gfx1100")[:-9]}),
+     "error", "damaged: ", "pip uninstall -y torch"),
+    ("torch-kernels", lambda s: install_torch(s, version="2.9.1", **{"torch/lib/libtorch_hip.so": elf(
+        {".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})}),
+     "error", "has ../.kpack/torch_@GFXARCH@.kpack, which no installed package brought",
+     "pip install 'torch[device-gfx1100]==2.9.1'"),
+    ("kinds", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.24.1+cpu")),
+     "error", "torchvision 0.24.1+cpu is built for processors alone (CPU), torch 2.9.1+rocm7.1.0 for ROCm",
+     "rocm-wheels install torch torchvision"),
+    ("triton", lambda s: (install_torch(s, "gfx1100", requires=["pytorch-triton-rocm==3.5.1"]),
+                          install(s, "triton", "3.5.0"), install(s, "pytorch-triton-rocm", "3.5.1")),
+     "error", "all of them are the module `triton`",
+     "pip uninstall -y pytorch-triton-rocm triton && rocm-wheels install torch pytorch-triton-rocm==3.5.1"),
+    ("requirements", lambda s: install_torch(s, "gfx1100", requires=["rocm[libraries]==7.1.0"]),
+     "error", "requires rocm[libraries]==7.1.0, which is not", "pip install 'rocm[libraries]==7.1.0'"),
+    ("requirements", lambda s: (install_torch(s, "gfx1100", requires=["rocm[libraries]==7.1.0"]),
+                                install(s, "rocm", "7.1.0", requires=[
+                                    'rocm-sdk-libraries==7.1.0; extra == "libraries"',
+                                    'rocm-sdk-devel==7.1.0; extra == "devel"'])),
+     "error", "rocm 7.1.0 requires rocm-sdk-libraries==7.1.0, which is not installed",
+     "pip install rocm-sdk-libraries==7.1.0"),
+    ("requirements", lambda s: (install_torch(s, "gfx1100"),
+                                install(s, "torchaudio", "2.8.0", requires=["torch==2.8.0"])),
+     "error", "torchaudio 2.8.0 requires torch==2.8.0, and 2.9.1+rocm7.1.0 is installed",
+     "rocm-wheels install torch torchaudio"),
+    ("release-line", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.23.0")),
+     "warning", "torchvision 0.23.0 does not belong to torch 2.9.1+rocm7.1.0: 0.24 does", "install torch"),
+    ("interpreter", lambda s: (install_torch(s, "gfx1100"),
+                               install(s, "torchao", "0.14.0", tag="cp312-cp312-linux_x86_64")),
+     "error", "torchao 0.14.0 is built for cp312-cp312-linux_x86_64, and this is Python 3.11", "--force"),
+    ("rocm-packages", lambda s: (install_torch(s, "gfx1100"), install(s, "rocm", "7.1.0"),
+                                 install(s, "rocm-sdk-core", "7.2.0"), install(s, "rocm-sdk-devel", "7.1.0"),
+                                 (s / "_rocm_sdk_devel").mkdir()),
+     "error", "not of one release: rocm 7.1.0, rocm-sdk-core 7.2.0", "pip install 'rocm[libraries]==7.1.0'"),
+    ("companion-kernels", lambda s: (install_torch(s, "gfx1100"), install(
+        s, "torchvision", "0.24.1", files={"torchvision/_C.so": library("gfx942")})),
+     "warning", "kernels of torchvision for gfx1100: no (_C.so)", "rocm-wheels install torchvision"),
+    ("unreadable", lambda s: (install_torch(s, "gfx1100"), (s / "torchao-1.dist-info").mkdir()),
+     "warning", "torchao-1.dist-info cannot be read", "delete it"),
+    ("twice", lambda s: (install_torch(s, "gfx1100"), install(s, "torch", "2.8.0")),
+     "error", "lists torch as 2.8.0 and as 2.9.1+rocm7.1.0: an upgrade was broken off", "--force-reinstall"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "fill", "severity", "text", "fix"), INSTALLED)
+def test_each_fault_of_an_environment_is_found(  # noqa: PLR0917
+    tmp_path: Path, check: str, fill: Callable[[Path], object], severity: str, text: str, fix: str
+) -> None:
+    place = environment(tmp_path / "venv")
+    fill(place.site_packages)
+    said = [
+        one for one in found(examine(subject(tmp_path, place=place)), check)
+        if one.severity == severity
+    ]  # fmt: skip
+    assert len(said) == 1 and text in said[0].text and fix in said[0].fix, said
+
+
+def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
+    user = tmp_path / "local"
+    place = replace(environment(tmp_path / "venv", also=[user]), user_site=user)
+    install_torch(user, hip=None, cuda="12.6", version="2.7.0")
+    install_torch(place.site_packages, "gfx1100")
+    texts = [one.text for one in found(examine(subject(tmp_path, place=place)), "twice")]
+    assert [text.split(":")[0].split(",")[0] for text in texts] == [
+        "torch is installed twice",
+        f"torch 2.7.0 is in the user's own folder {user}",
+    ]
+
+
+def test_two_releases_of_rocm(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100")
+    install(place.site_packages, "rocm-sdk-core", "7.2.0")
+    system = Hardware((gpu(),), (RocmFound("6.4.1", "info", "/opt/rocm-6.4.1"),))
+
+    def said(env: dict[str, str]) -> list[tuple[str, str]]:
+        findings = examine(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
+        return [(one.severity, one.fix) for one in found(findings, "rocm")]
+
+    assert said({}) == [
+        ("info", "leave /opt/rocm-6.4.1 out of LD_LIBRARY_PATH and ROCM_PATH when torch runs")
+    ]
+    leading = {"LD_LIBRARY_PATH": "/usr/lib:/opt/rocm-6.4.1/lib", "ROCM_PATH": "/opt/rocm-6.4.1"}
+    assert said(leading) == [("error", "unset ROCM_PATH LD_LIBRARY_PATH")]
+
+
+def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100")
+    install(place.site_packages, "rocm-sdk-core", "7.2.0")
+
+    def fix(name: str, **env: str) -> str:
+        return found(examine(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].fix
+
+    assert fix("a") == "pip install 'rocm[devel]==7.2.0' && rocm-sdk init"
+    install(place.site_packages, "rocm-sdk-devel", "7.2.0")
+    assert fix("b") == "rocm-sdk init"
+    (place.site_packages / "_rocm_sdk_devel").mkdir()
+    assert fix("c") == 'export ROCM_HOME="$(rocm-sdk path --root)"'
+    said = found(
+        examine(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})), "rocm-packages"
+    )
+    assert said[0].severity == "warning"
+    home = str(place.site_packages / "_rocm_sdk_devel")
+    assert (
+        found(examine(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages") == []
+    )
+
+
+def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100")
+    install(place.site_packages, "rocm-sdk-core", "7.2.0")
+    folder = place.site_packages / "_rocm_sdk_libraries/lib/rocblas/library"
+    folder.mkdir(parents=True)
+    (folder / "TensileLibrary_lazy_gfx942.dat").write_bytes(b"")
+    said = found(examine(subject(tmp_path, place=place)), "library-kernels")
+    assert [(one.severity, one.fix) for one in said] == [
+        ("warning", "pip install rocm-sdk-device-gfx1100==7.2.0")
+    ]
+    assert "rocBLAS has no files for gfx1100" in said[0].text
+
+
+def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
+    stated = subject(
+        tmp_path, stated=True, machine=Machine("linux"), python=tmp_path / "venv",
+        hardware=Hardware((gpu("gfx942", source="forced", confidence="forced"),)),
+    )  # fmt: skip
+    findings = examine(stated)
+    here = {check.name for check in CHECKS if check.here}
+    assert [one for one in findings if one.check in here] == []
+    no = found(findings, "torch-kernels")[0]
+    python = stated.installed.environment.python
+    assert no.fix == f"rocm-wheels install torch torchvision torchaudio --target-python {python} --gfx gfx942"
+
+
+def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
+    cards = Hardware(
+        (gpu("gfx1100"), gpu("gfx1100", 1), gpu("gfx1201", 2), gpu("gfx1036", 3, integrated=True))
+    )
+    one = subject(tmp_path, hardware=cards, env={"HSA_XNACK": "1"})
+    said = as_json(one, examine(one))
+    assert [(v["project"], v["gfx"], v["served"], v["by"]) for v in said["kernels"]] == [
+        ("torch", "gfx1100", True, "gfx1100"),
+        ("torch", "gfx1201", False, None),
+        ("torch", "gfx1036", False, None),
+    ]
+    assert said["errors"] == 2
+    assert {finding["check"] for finding in said["findings"] if finding["severity"] == "error"} == {
+        "torch-kernels"
+    }
+
+
+def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:
+    findings = examine(subject(tmp_path, hardware=Hardware((gpu("gfx1201"),)), env={"HSA_XNACK": "1"}))
+    lines = list(text_lines(findings, lambda text, _: text))
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "machine:", "ROCm:", "packages:", "kernels:", "variables:", "1 error",
+    ]  # fmt: skip
+    assert lines.index("kernels:") < lines.index(next(line for line in lines if line.startswith("  error")))
+    assert all(line.strip() for line in lines)
+
+
+def test_the_table_of_variables_is_whole() -> None:
+    table = harms()
+    for name, cases in table.variables.items():
+        assert name.isupper() and all(case.text and case.source in table.sources for case in cases)
+    assert list(table.allocator_keys.keys) == sorted(table.allocator_keys.keys)
+
+
+def test_names_of_checks_are_unique() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(names) == len(set(names))
