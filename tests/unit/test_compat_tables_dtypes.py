@@ -107,6 +107,22 @@ def test_what_can_be_calculated_where(target, rocm, name, level, operations):
     assert (" ".join(rows[name].operations) if name in rows else "") == operations
 
 
+def test_what_a_product_needs():
+    rows = {row.name: row for row in tables.dtypes_of("gfx950")}
+    assert (
+        rows["mxfp4_e2m1"].dtype.elements,
+        rows["mxfp4_e2m1"].dtype.scale,
+        rows["mxfp4_e2m1"].dtype.block,
+    ) == (
+        "torch.float4_e2m1fn_x2",
+        "torch.float8_e8m0fnu",
+        32,
+    )
+    assert (rows["mxfp4_e2m1"].multiple, rows["mxfp4_e2m1"].product) == (128, "torch.bfloat16")
+    assert (rows["float8_e5m2"].multiple, rows["float8_e5m2"].reference) == (16, "torch.float64")
+    assert rows["int8"].product == "torch.int32"
+
+
 def test_versions_of_torch_are_versions():
     names = {row.name for row in tables.dtypes_of("gfx950", torch=Version("2.10"))}
     assert {"float8_e8m0fnu", "float4_e2m1fn_x2", "mxfp4_e2m1"} <= names  # 2.7 and 2.8 are older than 2.10

@@ -36,12 +36,16 @@ class Operation(Fact):
 
 
 class DtypeFormat(Record):
-    """How dtypes of one kind are tested: the reference is calculated on the CPU in ``reference``."""
+    """How dtypes of one kind are tested: the reference is calculated on the CPU in ``reference``.
+
+    A product is held in ``product``; sides of its matrices are multiples of ``multiple``.
+    """
 
     operations: tuple[str, ...]
     compared: Literal["close", "equal"]
     reference: str
     product: str = ""
+    multiple: int = Field(default=1, gt=0)
 
 
 class Tolerance(Fact):

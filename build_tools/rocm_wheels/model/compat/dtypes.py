@@ -46,6 +46,7 @@ class TargetDtype:
     compared: Literal["close", "equal"]
     reference: str
     product: str
+    multiple: int
     tolerances: Tolerances
     support: Support
 
@@ -124,6 +125,7 @@ def dtypes_of(
                 how.compared,
                 how.reference,
                 dtype.product or how.product,
+                how.multiple,
                 dtype_table().tolerances.get(name, Tolerances()),
                 support,
             )
