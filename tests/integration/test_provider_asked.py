@@ -15,10 +15,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
-from gpu_machines import MACHINES, machine
+from gpu_machines import MACHINES, machine, pci, text
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.stamp import stamp
+from rocm_wheels.gpus.look import look
 from rocm_wheels.gpus.programs import run_program
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
@@ -135,6 +136,21 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path) -> None:
         (sys.executable, "-c", "import sys; sys.stdout.buffer.write('PCI\\\\VEN'.encode('utf-16'))"), env, 30
     )
     assert (wide.out, wide.fault) == ("PCI\\VEN", "")
+    (tmp_path / "rocminfo").write_text(
+        f"#!/bin/sh\ncat <<'END'\n{text('rocminfo_no_driver.txt')}END\nexit 1\n"
+    )
+    (tmp_path / "rocminfo").chmod(0o755)
+    (tmp_path / "rocm_agent_enumerator").write_text(
+        f"#!/bin/sh\ncat >&2 <<'END'\n{text('rocm_agent_enumerator_no_driver.txt')}END\nexit 1\n"
+    )
+    (tmp_path / "rocm_agent_enumerator").chmod(0o755)
+    found = look(env, root=pci(tmp_path / "m", ("0000:05:00.0", "1002:74a1", 0x1200)), vendors=("amd",))
+    assert found.faults == (
+        "rocminfo failed with exit code 1: ROCk module is NOT loaded, possibly no GPU devices",
+        "rocm_agent_enumerator failed with exit code 1: FileNotFoundError: [Errno 2] No such file or directory: "
+        "'/sys/class/kfd/kfd/topology/nodes/'",
+    )
+    assert [(one.gfx, one.confidence) for one in found.usable] == [("gfx942", "derived")]
     (tmp_path / "rocminfo").write_text("")
     (tmp_path / "rocminfo").chmod(0o755)
     assert not run_program(("no-such-program",), env, 1).found

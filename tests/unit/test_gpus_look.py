@@ -133,6 +133,8 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
         *("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),
         *("rocm_agent_enumerator: not installed", "amd-smi: not installed"),
     )
+    one_domain = pci_bus.read_lspci(text("lspci_nn_one_domain.txt"))
+    assert {*one_domain} < {*pci_bus.read_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
     by_lspci = look({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
     assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
         ("amd", "gfx1100", "0000:03:00.0"),

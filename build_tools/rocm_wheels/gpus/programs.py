@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # rocminfo prints its complaints in red, into files too
 _MOST = 8 * 2**20  # a tool that prints more than this prints no list of GPUs
 
 
@@ -67,7 +69,7 @@ def _text(file: IO[bytes]) -> str:
     file.seek(0)
     data = file.read(_MOST)
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"  # PowerShell does both
-    return data.decode(encoding, errors="replace")
+    return _COLOURS.sub("", data.decode(encoding, errors="replace"))
 
 
 def _kill(running: object) -> None:
