@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocm_wheels.gpus.gpu import Gpu, Hardware
-    from rocm_wheels.hosts.choose.candidate import Candidate, Choice
+    from rocm_wheels.hosts.choose.candidate import Candidate, Choice, Known
     from rocm_wheels.hosts.choose.host import Host
 
 _MOST_OUT = 10
@@ -59,6 +59,7 @@ The exit code is 17 when nothing fits; the wheel that came nearest is named.
     help="Without --index: of which channel.",
 )
 @click.option("--pre", is_flag=True, help="Take pre-releases too.")
+@click.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
 @click.option(
     "--all", "everything", is_flag=True, help="List all wheels, not the first of those that are out."
 )
@@ -73,6 +74,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     enable: tuple[str, ...],
     channel: str,
     pre: bool,
+    retries: int,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -82,7 +84,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.index.reach import Reach
 
     host = host_of(environment(), Stated(gfx, rocm, python, platform, enable))
-    choices = choose(requirements, index, host, Reach(), channel=channel, pre=pre)
+    choices = choose(requirements, index, host, Reach(retries=retries), channel=channel, pre=pre)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
         click.echo(hide_credentials(json.dumps(whole, indent=1)))
@@ -164,12 +166,18 @@ def _text(choice: Choice, everything: bool) -> list[str]:
     lines += [f"  install  {requirement}" for requirement in choice.requires]
     if choice.visible_line:
         lines.append(f"  set      {choice.visible_line}")
-    for one in choice.known:
-        values = one.values if len(one.values) <= _MOST_VALUES else (*one.values[:_MOST_VALUES], "…")
-        lines.append(
-            f"  has      {one.namespace} :: {one.feature} :: {', '.join(values) or '-'}  ({one.source})"
-        )
+    lines += [f"  has      {_known(one, choice.candidates)}" for one in choice.known]
     return lines + _table(choice.candidates, everything)
+
+
+def _known(one: Known, candidates: Sequence[Candidate]) -> str:
+    """Return what is supported of a feature; of a long list only what some wheel wants."""
+    values = one.values
+    if len(values) > _MOST_VALUES:
+        wheels = [wheel.properties.get(one.namespace, {}).get(one.feature, ()) for wheel in candidates]
+        wanted = {value for several in wheels for value in several}
+        values = (*(value for value in values if value in wanted), f"… {len(one.values)} values in all")
+    return f"{one.namespace} :: {one.feature} :: {', '.join(values) or '-'}  ({one.source})"
 
 
 def _table(candidates: Sequence[Candidate], everything: bool) -> list[str]:

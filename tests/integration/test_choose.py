@@ -1,0 +1,195 @@
+"""``choose`` over HTTP from an index that `stamp` and `index` made, its words and exit codes, its speed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft, library
+from choose_indexes import RELEASE, Shelf, machine
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.hosts.choose.choosing import choose
+from rocm_wheels.index.reach import Reach
+from rocm_wheels.index.server import IndexServer, serving
+
+LINUX = ("--platform", "linux-x86_64", "--python", "3.12")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of three variants, stamped by what code is in them, and a plain wheel of its companion."""
+    folder = tmp_path_factory.mktemp("index")
+    made = []
+    for chip, rocm in (("gfx942", "7.2"), ("gfx1100", "7.1"), ("", "")):
+        (place := folder / f"of-{chip}").mkdir()
+        members = {"torch/a.so": library(chip)} if chip else {}
+        version = f"2.9.0+{f'rocm{rocm}.0' if rocm else 'cpu'}"
+        wheel = Draft("torch", version, "cp312-cp312-linux_x86_64", members=members).write(place)
+        words = ["--rocm-version", rocm] if chip else ["--null"]
+        assert run_command(cli, ["stamp", str(wheel), *words, "--output-dir", str(folder / "out")]) == 0
+    made = sorted(map(str, (folder / "out").iterdir()))
+    made.append(str(Draft("torchaudio", "2.9.0", "py3-none-any").write(folder)))
+    assert run_command(cli, ["index", "add", str(folder / "index"), *made]) == 0
+    return folder / "index"
+
+
+@pytest.fixture
+def server(index: Path) -> Iterator[IndexServer]:
+    """The index over HTTP."""
+    with serving(index) as running:
+        yield running
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    """Run ``choose``; return what it printed and what it noted."""
+    capsys.readouterr()
+    assert run_command(cli, ["choose", *words]) == code, capsys.readouterr().err
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "label", "noted"),
+    [
+        ("gfx942", "rocm7.2_gfx942", ""),
+        ("gfx1100,gfx942", "rocm7.1_gfx1100", "1 of 2 GPUs are served: gfx1100; not gfx942"),
+        (
+            "gfx1399",
+            "null",
+            "no variant fits this machine; the nearest is rocm7.1_gfx1100: amd :: gfx_arch is gfx1100",
+        ),
+        ("none", "null", "is the wheel for the CPU: there is no AMD GPU here"),
+    ],
+)
+def test_over_http_one_request_a_page(
+    server: IndexServer, capsys: pytest.CaptureFixture[str], gpus: str, label: str, noted: str
+) -> None:
+    out, err = run(capsys, "torch", "--index", server.url, "--gfx", gpus, *LINUX, "--rocm", "none", "--json")
+    found: Any = json.loads(out)
+    (choice,) = found["choices"]
+    assert choice["picked"]["label"] == label
+    assert choice["picked"]["url"].startswith(server.url)
+    assert len(choice["picked"]["sha256"]) == 64
+    assert choice["candidates"][0]["rank"] == 1
+    assert [gpu["source"] for gpu in found["host"]["gpus"]] == ["--gfx"] * (
+        0 if gpus == "none" else gpus.count(",") + 1
+    )
+    assert any(noted in note for note in choice["notes"]) or not noted
+    assert err == ""
+    asked = [request.path.rpartition("/")[2] for request in server.asked]
+    assert asked == ["", "torch-2.9.0-variants.json"]
+
+
+def test_what_people_read(server: IndexServer, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("torch", "torchaudio", "--index", server.url, *LINUX, "--rocm", "7.2")
+    out, err = run(capsys, *words, "--gfx", "gfx942", "--gfx", "gfx1100")
+    name = "torch-2.9.0-cp312-cp312-linux_x86_64"
+    best = "best for this machine: amd :: gfx_arch :: gfx942, rocm :: version :: 7.2"
+    chips = "amd :: gfx_arch :: gfx942, gfx1100, gfx9_4_generic, gfx11_generic"
+    listed = "… 210 values in all  (listed in the document, the same for every machine)"
+    wanted = f"""\
+machine  linux x86_64, Python 3.12
+GPU      0 gfx942 (--gfx, forced)
+GPU      1 gfx1100 (--gfx, forced)
+ROCm     7.2 (forced: --rocm)
+
+torch  from {server.url} (variants)
+  takes    {name}-rocm7.2_gfx942.whl
+  why      {best}
+  install  torch==2.9.0
+  set      HIP_VISIBLE_DEVICES=0
+  has      {chips}  (this machine, for rocm-bootstrap)
+  has      rocm :: version :: 7.2, 7.1, {listed}
+     1   {name}-rocm7.2_gfx942.whl   {best}
+     2   {name}-rocm7.1_gfx1100.whl  amd :: gfx_arch :: gfx1100 is ranked after gfx942
+     3   {name}-null.whl             null comes after all variants that fit
+
+torchaudio  from {server.url} (plain)
+  takes    torchaudio-2.9.0-py3-none-any.whl
+  why      the newest version that fits
+  install  torchaudio==2.9.0
+     1   torchaudio-2.9.0-py3-none-any.whl  the newest version that fits
+"""
+    assert out == wanted
+    assert err == "torch: 1 of 2 GPUs are served: gfx942; not gfx1100\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["torch"], 17, "no wheel of torch in"),
+        (
+            ["torch", "--gfx", "gfx1151"],
+            17,
+            "gfx1102; this machine has gfx1151, gfx11_generic",
+        ),
+        (["nothing"], 17, "has no project nothing"),
+        (["torch", "--gfx", "MI300X"], 2, "--gfx 'MI300X' is not the name of a GPU such as gfx942"),
+        (
+            ["torch", "--gfx", "gfx110X-all"],
+            2,
+            "of gfx110X-all say which: gfx1100, gfx1101, gfx1102, gfx1103",
+        ),
+        (
+            ["torch", "--gfx", "gfx11-generic"],
+            2,
+            "--gfx gfx11-generic is code for several GPUs, and none of them",
+        ),
+        (["torch", "--gfx", " , "], 2, "--gfx names no GPU"),
+        (["torch", "--gfx", "none,gfx942"], 2, "either GPUs or none"),
+        (["torch", "--rocm", "seven"], 2, "--rocm: 'seven' is not a version like 7.2"),
+        (["torch", "--python", "3"], 2, "--python 3: it is a version like 3.12"),
+        (["torch", "--python", "cp312"], 2, "--python cp312: it is a version like 3.12"),
+        (["torch", "--platform", "beos"], 2, "--platform beos: it is one of linux, windows, macos"),
+        (["torch", "--platform", "linux-s390x"], 2, "it is linux-x86_64 or linux-aarch64"),
+        (["torch", "--enable", "AMD"], 2, "--enable AMD: a namespace has a-z, 0-9 and _ only"),
+        (
+            ["torch", "--index", "/no/such/place"],
+            2,
+            "/no/such/place is neither a folder nor the URL of an index",
+        ),
+        (
+            ["torch", "--retries", "0", "--index", "http://127.0.0.1:9/"],
+            17,
+            "http://127.0.0.1:9/torch/ cannot be reached: ",
+        ),
+        (["torch", "--channel", "weekly"], 2, "'weekly' is not one of"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_wrong_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
+) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.release({label: RELEASE[label] for label in ("rocm7.2_gfx9", "rocm7.2_gfx110x")})
+    defaults = {"--gfx": "none", "--rocm": "none", "--python": "3.12", "--platform": "linux-x86_64"}
+    defaults["--index"] = str(shelf.write())
+    given = [word for pair in defaults.items() for word in pair if pair[0] not in words]
+    _, err = run(capsys, *words, *given, code=code)
+    assert message in err
+
+
+def test_200_wheels_are_chosen_from_at_once(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    for minor in range(20):
+        shelf.release(RELEASE, f"2.{minor}.0")
+        for python in ("cp310", "cp311", "cp313", "cp314", "cp315"):
+            shelf.wheel(f"2.{minor}.0", tag=f"{python}-{python}-linux_x86_64")
+    shelf.write()
+    took = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        (choice,) = choose(["torch"], str(tmp_path), machine("gfx942"), Reach())
+        took.append(time.perf_counter() - begun)
+    assert len(choice.candidates) == 200
+    assert choice.picked and choice.picked.version == "2.19.0"
+    assert min(took) < 0.3
