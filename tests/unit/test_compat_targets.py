@@ -9,7 +9,7 @@ import pytest
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.compat import targets as compat_targets
 from rocm_wheels.model.compat.facts import every_fact
-from rocm_wheels.model.gfx import _table, _Table, fact_of, gfx_targets
+from rocm_wheels.model.gfx import _Table, _table, fact_of, gfx_targets
 from rocm_wheels.records import parse
 
 

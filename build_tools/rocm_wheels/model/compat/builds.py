@@ -144,7 +144,7 @@ def rocm_versions() -> tuple[Version, ...]:
 
 def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a build and platform a row."""
-    header = ("torch", "rocm", "index", "channel", "platform", "targets", "pythons", "kind", "source")
+    header = ("torch", "rocm", "index", "channel", "platform", "targets", "pythons", "kind", "read", "source")
     rows: list[tuple[str, ...]] = [
         (
             str(one.torch),
@@ -155,6 +155,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             " ".join(targets),
             " ".join(one.pythons),
             one.kind,
+            one.source.retrieved.isoformat(),
             one.source.url,
         )
         for one in builds()

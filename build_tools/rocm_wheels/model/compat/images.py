@@ -106,7 +106,7 @@ def images_with(
 
 def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a tag a row."""
-    header = ("image", "use", "rocm", "torch", "python", "system", "family", "kind", "source")
+    header = ("image", "use", "rocm", "torch", "python", "system", "family", "kind", "read", "source")
     rows: list[tuple[str, ...]] = [
         (
             one.name,
@@ -117,6 +117,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             one.system or "",
             one.family or "",
             one.kind,
+            one.source.retrieved.isoformat(),
             one.source.url,
         )
         for one in images()

@@ -109,6 +109,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "state",
         "workaround",
         "kind",
+        "read",
         "source",
     )
     rows: list[tuple[str, ...]] = [
@@ -123,6 +124,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             f"{one.state} ({one.fixed})" if one.fixed else one.state,
             one.workaround,
             one.kind,
+            source_of(one).retrieved.isoformat(),
             address(one),
         )
         for one in all_issues()

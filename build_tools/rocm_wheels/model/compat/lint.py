@@ -61,13 +61,22 @@ def load_tables() -> Tables:
 
 
 def lint(tables: Tables | None = None) -> tuple[Finding, ...]:
-    """Return what is wrong, errors first. A table that cannot be loaded is the only finding."""
+    """Return what is wrong, errors first. A table that cannot be loaded is a finding of its own."""
     try:
         held = tables or load_tables()
-        found = [one for check in CHECKS for one in check(held)]
     except DataError as fault:
-        return (Finding("error", "", "", explain(fault)),)
+        return (_torn(fault),)
+    found: list[Finding] = []
+    for check in CHECKS:
+        try:
+            found += check(held)
+        except DataError as fault:
+            found.append(_torn(fault))
     return tuple(sorted(found, key=lambda one: one.level))
+
+
+def _torn(fault: DataError) -> Finding:
+    return Finding("error", "", "", explain(fault))
 
 
 def _names(held: Tables) -> Iterator[Finding]:

@@ -243,7 +243,7 @@ def _readable(python: str | None) -> None:
 
 def show_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a release of ROCm a row, the newest first."""
-    header = ("rocm", "channel", "indexes", "kind", "note", "source")
+    header = ("rocm", "channel", "indexes", "kind", "note", "read", "source")
     sources = release_table().sources
     rows: list[tuple[str, ...]] = [
         (
@@ -252,6 +252,7 @@ def show_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             " ".join(index.name for index in indexes() if one.version in index.rocm),
             one.kind,
             one.note,
+            sources[one.source].retrieved.isoformat(),
             sources[one.source].url,
         )
         for one in rocm_releases()
@@ -276,11 +277,12 @@ def show_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             " ".join(one.pythons),
             one.kind,
             one.note,
+            one.source.retrieved.isoformat(),
             one.source.url,
         )
         for one in indexes()
     ]
-    return (*header, "kind", "note", "source"), rows
+    return (*header, "kind", "note", "read", "source"), rows
 
 
 def _capability(index: Index) -> str:

@@ -36,6 +36,7 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "linux",
         "windows",
         "believed",
+        "read",
         "source",
     )
     rows: list[tuple[str, ...]] = []
@@ -50,14 +51,21 @@ def show_rows() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 target.fp8,
                 "yes" if target.mx else "no",
                 target.aotriton or "",
-                ", ".join(target.excluded),
+                ", ".join(_with_issue(*one) for one in target.excluded.items()),
                 target.readiness.get("linux", ""),
                 target.readiness.get("windows", ""),
                 ", ".join(believed),
+                fact_of(name, "families")[1].retrieved.isoformat(),
                 fact_of(name, "families")[1].url,
             )
         )
     return header, rows
+
+
+def _with_issue(project: str, issue: str) -> str:
+    """Return ``hipBLASLt (ROCm/TheRock#1062)``, or the project alone where no issue is named."""
+    short = issue.removeprefix("https://github.com/").replace("/issues/", "#")
+    return f"{project} ({short})" if issue else project
 
 
 def bootstrap() -> ModuleType | None:

@@ -1,0 +1,138 @@
+"""What the commands of ``compat`` share: reading versions and GPUs from options, and printing tables."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rocm_wheels.errors import UsageError
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+_CELL = 34  # characters of a cell before it goes on in the next line
+_WIDEST = 160  # of a table in columns; a wider one is printed as a block a row
+_LINE = 110
+
+
+def read_version(text: str, option: str) -> Version:
+    """Return a version that was given. Raises UsageError for what is none; 2.13 and 7.2 are series."""
+    from rocm_wheels.model.compat import versions
+
+    try:
+        return versions.read_version(text)
+    except ValueError as fault:
+        raise UsageError(f"{option}: {fault}", tip="such as 2.13, 2.13.1 or 7.14") from None
+
+
+def known_version(text: str, option: str, known: Sequence[Version]) -> Version:
+    """Return a version that the tables have. Raises UsageError with the one that was probably meant."""
+    from rocm_wheels.model.compat.builds import same_release
+    from rocm_wheels.records import did_you_mean
+
+    version = read_version(text, option)
+    if not any(same_release(version, one) for one in known):
+        words = list(map(str, known))
+        raise UsageError(
+            f"{option}: no table has {version}{did_you_mean(text, words)}", tip=f"known: {', '.join(words)}"
+        )
+    return version
+
+
+def read_gpu(text: str, option: str = "--gfx") -> str:
+    """Return the target that is named: a target with or without features, or a product of exactly one target.
+
+    Raises UsageError otherwise, with the name that was probably meant.
+    """
+    from rocm_wheels.model.compat.targets import targets_named
+    from rocm_wheels.model.gfx import base_target, gfx_targets, parse_targets
+    from rocm_wheels.records import did_you_mean
+
+    if base_target(text) in gfx_targets():
+        return base_target(parse_targets(text, what=option)[0])
+    found = targets_named(text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{option}: {text!r} can mean {', '.join(found)}", tip="name one of them")
+    products = [word for target in gfx_targets().values() for word in target.products]
+    hint = did_you_mean(text, [*gfx_targets(), *products])
+    raise UsageError(
+        f"{option}: {text!r} is no GPU target or product{hint}",
+        tip="`rocm-wheels compat show targets` lists them; `rocm-wheels compat gpu` knows more names",
+    )
+
+
+def read_python(text: str, option: str = "--python") -> str:
+    """Return a Python as the tables write it, ``3.12`` or ``3.14t``. Raises UsageError."""
+    from rocm_wheels.model.compat.versions import python_key
+
+    try:
+        python_key(text)
+    except ValueError as fault:
+        raise UsageError(f"{option}: {fault}", tip="such as 3.12, or 3.14t for free threading") from None
+    return text
+
+
+def table_as_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows for a terminal, as aligned columns or, where these get too wide, as a block a row.
+
+    Sources become numbers, listed below; a column without any value is left out.
+    """
+    held = [list(row) for row in rows]
+    places: dict[str, int] = {}
+    if header and header[-1] == "source":
+        for row in held:
+            row[-1] = f"[{places.setdefault(row[-1], len(places) + 1)}]" if row[-1] else ""
+    shown = [i for i in range(len(header)) if any(row[i] for row in held)] or list(range(len(header)))
+    words = [header[i] for i in shown]
+    cells = [[row[i] for i in shown] for row in held]
+    lines = _columns(words, cells)
+    if max(map(len, lines)) > _WIDEST:
+        lines = _blocks(words, cells)
+    return "\n".join([*lines, *(f"[{number}] {place}" for place, number in places.items())])
+
+
+def _columns(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [[_wrapped(cell) for cell in row] for row in rows]
+    widths = [
+        max([len(word), *(len(line) for row in cells for line in row[at])]) for at, word in enumerate(words)
+    ]
+    lines = [_joined(words, widths)]
+    for wrapped in cells:
+        for at in range(max(map(len, wrapped))):
+            lines.append(_joined([cell[at] if at < len(cell) else "" for cell in wrapped], widths))
+    return lines
+
+
+def _blocks(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    width = max(map(len, words))
+    lines = []
+    for row in rows:
+        lines.append(f"{words[0]} {row[0]}")
+        for word, cell in zip(words[1:], row[1:], strict=True):
+            if cell:
+                lines += textwrap.wrap(
+                    cell,
+                    _LINE,
+                    initial_indent=f"  {word:{width}}  ",
+                    subsequent_indent=" " * (width + 4),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+    return lines
+
+
+def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
+    """Return each row with the header's words as keys."""
+    keys = [word.replace(" ", "_") for word in header]
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def _wrapped(cell: str) -> list[str]:
+    return textwrap.wrap(cell, _CELL, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -1,0 +1,152 @@
+"""torch × ROCm × GPU: builds, what goes with them, known issues, images, and the answer to "does it work"."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.compat.builds import (
+    builds,
+    builds_of,
+    companions,
+    rocm_versions,
+    same_release,
+    torch_versions,
+    triton_for,
+)
+from rocm_wheels.model.compat.explain import explain, issue_statement
+from rocm_wheels.model.compat.images import images, images_with
+from rocm_wheels.model.compat.known import all_issues, known_issues
+from rocm_wheels.model.compat.releases import index_named
+
+
+def test_versions_are_compared_as_versions():
+    rocm = rocm_versions()
+    assert [str(one) for one in rocm[:3]] == ["10.1.0", "10.0.0", "7.14.1"]
+    assert rocm.index(Version("7.14")) < rocm.index(Version("7.2"))
+    torch = torch_versions()
+    assert torch.index(Version("2.10.0")) < torch.index(Version("2.9"))
+    for one in builds():
+        assert isinstance(one.torch, Version)
+        assert isinstance(one.rocm, Version)
+        assert one.source.retrieved is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2.13", "2.13.1", True),
+        ("7.2", "7.2.4", True),
+        ("2.13.0", "2.13.1", False),
+        ("7.2", "7.14", False),
+        ("7.1", "7.14", False),
+        ("2.12.0+rocm7.14.0", "2.12", True),
+        ("10", "10.1.0", True),
+    ],
+)
+def test_a_series_stands_for_its_releases(one: str, other: str, same: bool):
+    assert same_release(Version(one), Version(other)) is same_release(Version(other), Version(one)) is same
+
+
+def test_builds_of_both_makers_are_found():
+    def names(**wanted: str) -> list[str]:
+        return [one.index.name for one in builds_of(Version("2.13"), **wanted)]
+
+    assert names(target="gfx1100", platform="windows", channel="stable") == ["amd-stable", "amd-stable"]
+    assert "pytorch-rocm7.2" in names(target="gfx906", platform="linux")
+    assert names(target="gfx906", platform="windows") == []
+    assert names(python="3.14t", channel="stable") == ["pytorch-rocm7.2", "pytorch-rocm7.1"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "index", "platform", "name"),
+    [
+        ("2.9.1", "pytorch-rocm6.4", "linux", "pytorch-triton-rocm"),
+        ("2.10.0", "pytorch-rocm7.1", "linux", "triton-rocm"),
+        ("2.15.0.dev20260901+rocm7.2", "pytorch-nightly-rocm7.2", "linux", "triton-rocm"),
+        ("2.10.0.dev20250929", "pytorch-nightly-rocm7.2", "linux", "triton-rocm"),
+        ("2.13.0+rocm10.0.0", "amd-stable", "linux", "triton"),
+        ("2.13.0", "amd-stable", "windows", ""),
+        ("2.13.0", "pytorch-cu130", "linux", "triton"),
+        ("2.9.0", "pytorch-xpu", "linux", "pytorch-triton-xpu"),
+        ("2.12.0", "pytorch-xpu", "windows", "triton-xpu"),
+        ("2.13.0", "pytorch-cpu", "linux", ""),
+    ],
+)
+def test_the_triton_that_goes_with_torch(torch: str, index: str, platform: str, name: str):
+    assert triton_for(torch, index, platform=platform) == triton_for(
+        Version(torch), index_named(index), platform=platform
+    )
+    assert triton_for(torch, index, platform=platform) == name
+
+
+def test_companions_are_the_line_s_and_before_them_the_index_s():
+    line = companions("2.13.1+rocm7.2")
+    assert {name: str(version) for name, version in line.items()}["torchvision"] == "0.28"
+    assert str(companions("2.13.0", "amd-stable")["torchaudio"]) == "2.11.0.2"
+    assert companions("1.13") == {}
+    with pytest.raises(DataError, match="is not a version"):
+        companions("latest")
+
+
+def test_known_issues_fit_versions_gpus_and_platforms():
+    def threads(*wanted: str | Version | None) -> set[str | None]:
+        return {one.issue for one in known_issues(*wanted)}  # type: ignore[arg-type]
+
+    torch, rocm = Version("2.12.0"), Version("7.14.0")
+    assert "ROCm/TheRock#7081" in threads(torch, rocm, "gfx90a:xnack+", "linux", "multi-arch")
+    assert "ROCm/TheRock#7081" not in threads(torch, rocm, "gfx942", "linux")
+    assert "ROCm/TheRock#7081" not in threads(torch, Version("7.14.1"), "gfx90a", "linux")
+    assert "ROCm/TheRock#6561" in threads(
+        Version("2.14.0a0+rocm7.15.0a20260713"), Version("7.15.0a20260713"), "gfx1151", "linux"
+    )
+    assert threads() == {one.issue for one in all_issues()}
+    for one in all_issues():
+        assert issue_statement(one).source.startswith("https://")
+
+
+def test_images_say_what_is_in_them():
+    fitting = images_with(Version("2.14"), Version("10.1"), python="3.12")
+    assert [one.name for one in fitting] == [
+        "rocm/pytorch:rocm10.1.0_ubuntu24.04_py3.12_pytorch_release_2.14.0"
+    ]
+    families = {one.family for one in images_with(Version("2.10"), Version("7.13"), target="gfx1101")}
+    assert families == {"gfx110X-all"}
+    assert all(one.torch is None for one in images() if one.use == "build")
+    assert [one.rocm for one in images()] == sorted((one.rocm for one in images()), reverse=True)
+
+
+ANSWERS = [
+    ("2.13", "10.0.0", "gfx942", None, "linux", "yes", "amd-stable"),
+    ("2.13.0", "7.2", "gfx1103", "3.12", "linux", "yes", "pytorch-rocm7.2"),
+    ("2.12", "7.14.0", "gfx1031", None, "linux", "yes", "amd-multi-arch"),  # packaged, and not documented
+    ("2.14", "10.1", "gfx90a:xnack-", None, "linux", "yes", "amd-stable"),
+    ("2.13", "7.2", "gfx1031", None, "linux", "no", "does not serve gfx1031"),
+    ("2.14", "7.14", "gfx1100", "3.12", "windows", "no", "on windows"),
+    ("2.13", "10.1", "gfx1100", "3.9", "linux", "no", "Python 3.9"),
+    ("2.9", "10.1", "gfx942", None, "linux", "no", "torch 2.9 is with ROCm 6.3, 6.4"),
+    ("2.9", "7.2", "gfx942", None, "linux", "unknown", "container images do"),
+    ("2.13", "10.0", "gfx1150", None, "linux", "unknown", "nobody says"),
+    ("2.15", "10.1", "gfx942", None, "linux", "unknown", "no table has torch 2.15 with ROCm 10.1"),
+    ("2.31", "7.2", "gfx942", None, "linux", "unknown", "did you mean"),
+    ("2.13", "11.5", "gfx942", None, "linux", "no", "was not released"),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: "-".join(map(str, case[:5])))
+def test_the_answer_and_what_it_rests_on(case: tuple[str, str, str, str | None, str, str, str]):
+    torch, rocm, gfx, python, platform, answer, word = case
+    found = explain(Version(torch), Version(rocm), gfx, python, platform)
+    assert (found.answer, word in found.summary) == (answer, True), found.summary
+    assert bool(found.builds) == (answer == "yes")
+    for one in found.statements:
+        assert one.source
+        assert one.kind in {"documented", "packaged", "tested", "believed"}
+    if answer == "no":
+        assert found.statements
+
+
+def test_the_issues_of_a_build_come_with_the_answer():
+    found = explain(Version("2.12.0"), Version("7.14.0"), "gfx90a")
+    assert "ROCm/TheRock#7081" in {one.issue for one in found.issues}
