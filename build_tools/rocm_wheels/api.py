@@ -1,0 +1,280 @@
+"""What programs ask of a machine and its torch: ``import rocm_wheels``, then these functions.
+
+Each looks at this machine as the command of its name does, and raises ``rocm_wheels.errors.RocmWheelsError``
+where that would print an error. Nothing is changed but by ``configure`` and ``install``.
+
+| torchruntime | rocm_wheels |
+|---|---|
+| ``configure()`` ``install([…])`` | ``configure()`` ``install([…])`` |
+| ``device_db.get_gpus()`` | ``get_gpus()`` |
+| ``platform_detection.get_torch_platform(gpus)`` | ``str(get_platform(gpus))`` |
+| ``installer.get_install_commands(platform, packages)`` | ``get_install_commands(packages)`` |
+| ``utils.get_installed_torch_platform()`` | ``get_installed_platform()`` |
+| ``info()`` | ``doctor()`` |
+| ``python -m torchruntime test`` | ``test()`` |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocm_wheels.gpus.gpu import Gpu, Hardware
+    from rocm_wheels.hosts.choose.candidate import Choice
+    from rocm_wheels.hosts.doctor.subject import Finding
+    from rocm_wheels.hosts.install.cache import Cache
+    from rocm_wheels.hosts.install.planning import Planned, Request
+    from rocm_wheels.hosts.selftest.outcome import Report
+
+__all__ = [
+    "TorchPlatform",
+    "choose",
+    "configure",
+    "doctor",
+    "get_gpus",
+    "get_hardware",
+    "get_install_commands",
+    "get_installed_platform",
+    "get_platform",
+    "install",
+    "test",
+]
+
+
+@dataclass(frozen=True)
+class TorchPlatform:
+    """Which torch a machine gets: ``rocm``, ``cu128``, ``xpu``, ``mps`` or ``cpu``; that is its ``str``.
+
+    ``index`` is the URL where it comes from, ``reason`` why that one.
+    """
+
+    name: str
+    index: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def get_hardware() -> Hardware:
+    """Return all GPUs and every ROCm of this machine, and what was odd about them.
+
+    UsageError for a variable that forces something and cannot be read.
+    """
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.gpus.look import look
+
+    try:
+        return look(dict(os.environ), site_packages=[Path(place) for place in sys.path if place])
+    except ValueError as cause:
+        raise UsageError(str(cause)) from None
+
+
+def get_gpus() -> tuple[Gpu, ...]:
+    """Return all GPUs of this machine, of every vendor, best first; unknown ones are among them."""
+    return get_hardware().gpus
+
+
+def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") -> TorchPlatform:
+    """Return which torch this machine gets, or one with other ``gpus``, and the index where it comes from.
+
+    HostError when no index of the channel has wheels for this Python on this system.
+    """
+    from rocm_wheels.gpus.gpu import Hardware
+    from rocm_wheels.hosts.choose.known_indexes import indexes_of
+    from rocm_wheels.hosts.choose.machine import Stated, host_of
+
+    env = dict(os.environ)
+    if gpus is None:
+        host = host_of(env)
+    else:
+        host = replace(host_of(env, Stated(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus)))
+    found, notes = indexes_of(host, channel)
+    best = found[0]
+    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
+    name = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
+    return TorchPlatform(name, best.url, "; ".join(filter(None, (best.reason, *notes))))
+
+
+def get_installed_platform() -> str | None:
+    """Return what this Python's torch was built for: ``rocm``, ``cuda``, ``xpu``, ``cpu`` or ``unknown``.
+
+    None when there is no torch. It is read from its files, and not imported.
+    """
+    from rocm_wheels.hosts.installed import look_at_packages
+
+    torch = look_at_packages(None, dict(os.environ)).torch
+    return torch.kind if torch is not None else None
+
+
+def choose(
+    requirements: Sequence[str] = ("torch",),
+    *,
+    index: str | None = None,
+    gfx: Sequence[str] = (),
+    rocm: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    channel: str = "stable",
+    pre: bool = False,
+) -> tuple[Choice, ...]:
+    """Choose a wheel for each requirement, all from one index, and say why: ``rocm-wheels choose``.
+
+    ``gfx``, ``rocm``, ``python`` (``3.12``) and ``platform`` state another machine. HostError when
+    nothing fits.
+    """
+    from rocm_wheels.hosts.choose.choosing import choose as chosen
+    from rocm_wheels.hosts.choose.machine import Stated, host_of
+    from rocm_wheels.index.reach import Reach
+
+    host = host_of(dict(os.environ), Stated(tuple(gfx), rocm, python, platform))
+    return chosen(requirements, index, host, Reach(), channel=channel, pre=pre)
+
+
+def get_install_commands(
+    packages: Sequence[str] = (),
+    *,
+    index: str | None = None,
+    python: Path | None = None,
+    installer: str = "uv",
+    gfx: Sequence[str] = (),
+    rocm: str | None = None,
+    channel: str = "stable",
+    pre: bool = False,
+) -> tuple[str, ...]:
+    """Return the lines that fetch and install torch for this machine: ``rocm-wheels install --dry-run``.
+
+    Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
+    environment. Nothing is installed; empty when all of it is there already. The index is asked.
+    """
+    from rocm_wheels.hosts.install import Request
+    from rocm_wheels.hosts.install.plan import commands
+
+    request = Request(
+        packages=tuple(packages),
+        index=index,
+        python=python,
+        installer=installer,
+        gfx=tuple(gfx),
+        rocm=rocm,
+        channel=channel,
+        pre=pre,
+    )
+    planned, cache = _planned(request)
+    return tuple(commands(planned.plan, cache))
+
+
+def install(
+    packages: Sequence[str] = (),
+    *,
+    index: str | None = None,
+    python: Path | None = None,
+    installer: str = "uv",
+    gfx: Sequence[str] = (),
+    rocm: str | None = None,
+    channel: str = "stable",
+    pre: bool = False,
+) -> tuple[str, ...]:
+    """Install torch for this machine and check what came of it: ``rocm-wheels install``.
+
+    The arguments are those of ``get_install_commands``. Returns what is installed now, for people; HostError
+    when anything did not happen.
+    """
+    from rocm_wheels.hosts.install import Request, carry_out
+
+    request = Request(
+        packages=tuple(packages),
+        index=index,
+        python=python,
+        installer=installer,
+        gfx=tuple(gfx),
+        rocm=rocm,
+        channel=channel,
+        pre=pre,
+    )
+    planned, cache = _planned(request)
+    return tuple(carry_out(planned, cache, dict(os.environ)))
+
+
+def configure(*, risky: bool = False) -> dict[str, str]:
+    """Set the variables that this machine's GPUs need for the torch of this Python; call it before torch.
+
+    Most machines need none. What is set already is left as it is. Returns what was set: name → value. Warns
+    when torch is imported already, because the ROCm runtime may have read its variables. ``risky`` also sets
+    what is known to hang some machines. What there is to know besides goes to the logger ``rocm_wheels``.
+    HostError when there is an AMD GPU and no torch.
+    """
+    import logging
+
+    from rocm_wheels.hosts.configure.machine import configuration
+
+    found = configuration(dict(os.environ), risky=risky)
+    for note in found.notes:
+        logging.getLogger("rocm_wheels").info(note)
+    if found.variables and "torch" in sys.modules:
+        import warnings
+
+        names = ", ".join(found.variables)
+        warnings.warn(
+            f"torch is imported already: {names} may come too late; call rocm_wheels.configure() before",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    os.environ.update(found.variables)
+    return found.variables
+
+
+def doctor(*, python: Path | None = None) -> tuple[Finding, ...]:
+    """Return what is right and wrong with this machine for torch, each with a fix: ``rocm-wheels doctor``.
+
+    ``python`` is another Python or virtual environment to look at.
+    """
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.gpus.look import look
+    from rocm_wheels.hosts.doctor.machine import read_machine
+    from rocm_wheels.hosts.doctor.subject import Subject
+    from rocm_wheels.hosts.doctor.table import examine
+    from rocm_wheels.hosts.installed import look_at_packages
+
+    env = dict(os.environ)
+    installed = look_at_packages(python, env)
+    try:
+        hardware = look(env, site_packages=installed.environment.path)
+    except ValueError as cause:
+        raise UsageError(str(cause)) from None
+    return examine(Subject(hardware, installed, read_machine(env), env, python=python))
+
+
+def test(
+    groups: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    python: Path | None = None,
+    require_gpu: bool = False,
+    timeout: float = 300.0,
+) -> Report:
+    """Test the installed torch in processes of its own: ``rocm-wheels test``.
+
+    Nothing named is all of ``import``, ``devices``, ``compile``, ``math``, ``functions``. ``timeout`` is in
+    seconds, for each check. A check that fails is in the report (``report.failures``) and raises nothing;
+    HostError when there is no torch.
+    """
+    from rocm_wheels.hosts.selftest.cases import wanted_groups
+    from rocm_wheels.hosts.selftest.selftest import Asked, self_test
+
+    return self_test(Asked(wanted_groups(groups), device, python, require_gpu, timeout), dict(os.environ))
+
+
+def _planned(request: Request) -> tuple[Planned, Cache]:
+    """Plan an installation, with the cache of downloads that its command has."""
+    from rocm_wheels.hosts.install import make_plan
+    from rocm_wheels.hosts.install.cache import Cache, cache_folder
+
+    env = dict(os.environ)
+    cache = Cache(cache_folder(env, sys.platform))
+    return make_plan(request, cache, env), cache

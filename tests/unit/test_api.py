@@ -1,0 +1,115 @@
+"""What ``import rocm_wheels`` gives to programs. Cards are stated by variables, torch is constructed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from installed_trees import install_torch
+
+import rocm_wheels
+from rocm_wheels import api
+from rocm_wheels.errors import HostError, RocmWheelsError, UsageError
+from rocm_wheels.gpus.gpu import Gpu
+
+FORCE = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH"
+VARIABLES = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "UV_AMD", "NV_", "PYTORCH_ENABLE")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of this machine counts; what a test sets is gone afterwards; torch is not imported."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
+    monkeypatch.setattr(os, "environ", kept)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_torch(tmp_path, "gfx90a", "gfx1100")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+
+def test_all_names_are_there_and_typed() -> None:
+    stub = ast.parse(Path(rocm_wheels.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    typed = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {*api.__all__} == typed == {*rocm_wheels.__all__} - {"__version__"}
+    assert {*rocm_wheels.__all__} <= {*dir(rocm_wheels)}
+    for name in api.__all__:
+        assert getattr(rocm_wheels, name) is getattr(api, name)
+        assert getattr(api, name).__doc__
+    assert Path(rocm_wheels.__file__).with_name("py.typed").is_file()
+    with pytest.raises(AttributeError, match="no attribute 'instal'"):
+        rocm_wheels.instal  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+@pytest.mark.usefixtures("torch")
+def test_configure_sets_what_a_card_needs(recwarn: pytest.WarningsRecorder) -> None:
+    os.environ[FORCE] = "gfx1102"
+    assert rocm_wheels.configure() == {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}
+    assert os.environ["HSA_OVERRIDE_GFX_VERSION"] == "11.0.0"
+    assert rocm_wheels.configure() == {}, "the second time it is there already"
+    assert len(recwarn) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+@pytest.mark.usefixtures("torch")
+def test_configure_says_when_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    os.environ[FORCE] = "gfx1100"
+    assert rocm_wheels.configure() == {}
+    os.environ[FORCE] = "gfx1102"
+    with pytest.warns(RuntimeWarning, match="torch is imported already: HSA_OVERRIDE_GFX_VERSION may come"):
+        rocm_wheels.configure()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on a Mac no torch is needed for it")
+def test_configure_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "torch").exists()])
+    os.environ[FORCE] = "gfx1102"
+    with pytest.raises(HostError, match="torch is not installed in"):
+        rocm_wheels.configure()
+    assert rocm_wheels.get_installed_platform() is None
+    assert "HSA_OVERRIDE_GFX_VERSION" not in os.environ
+
+
+@pytest.mark.usefixtures("torch")
+def test_what_is_here() -> None:
+    os.environ[FORCE] = "gfx942,gfx942"
+    gpus = rocm_wheels.get_gpus()
+    assert [(gpu.gfx, gpu.confidence) for gpu in gpus] == [("gfx942", "forced")] * 2
+    assert rocm_wheels.get_hardware().gpus == gpus
+    assert rocm_wheels.get_installed_platform() == "rocm"
+    found = [one for one in rocm_wheels.doctor() if "gfx942" in one.text and one.severity == "error"]
+    assert found, "torch has no kernels for these"
+    os.environ[FORCE] = "navi"
+    for ask in (rocm_wheels.get_gpus, rocm_wheels.doctor):
+        with pytest.raises(UsageError, match=FORCE):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "index"),
+    [
+        (Gpu("amd", gfx="gfx942", native="gfx942", index=0), "rocm", "amd.com"),  # and not cpu
+        (Gpu("nvidia", capability="8.9"), "cu", "https://download.pytorch.org/whl/cu"),
+        (Gpu("intel", name="Arc B580"), "xpu", "https://download.pytorch.org/whl/xpu"),
+        (None, "cpu", "https://download.pytorch.org/whl/cpu"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="what Linux gets")
+def test_platforms(gpu: Gpu | None, name: str, index: str) -> None:
+    platform = rocm_wheels.get_platform([gpu] if gpu else [])
+    assert str(platform).startswith(name) and index in platform.index and platform.reason
+
+
+def test_errors_are_the_commands_own(tmp_path: Path) -> None:
+    with pytest.raises(RocmWheelsError):
+        rocm_wheels.choose(["torch"], index=str(tmp_path / "nowhere"), gfx=["gfx942"], rocm="7.2")
+    with pytest.raises(UsageError, match="did you mean math"):
+        rocm_wheels.test(["maths"])
