@@ -185,6 +185,14 @@ def test_rocms_tools_where_the_driver_is_silent(
     assert (seen(found), found.faults) == (gpus, ())
 
 
+def test_amd_smi_that_warns_and_fails_is_read_all_the_same(tmp_path: Path) -> None:
+    printed = "WARNING: User is missing the following required groups: render\n" + text("amd_smi_static.json")
+    answer = ProgramAnswer(printed, "amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY")
+    found = look({}, root=tmp_path, run=programs(amd_smi=answer))
+    assert [one.gfx for one in found.usable] == ["gfx950", "gfx1100"]
+    assert found.faults == ("amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY",)
+
+
 def test_what_rocminfo_says_of_a_card() -> None:
     (card,) = rocm_tools.read_rocminfo(text("rocminfo_mi300x_vf.txt"))
     assert (card.name, card.pci_id, card.address) == ("AMD Instinct MI300X VF", "1002:74b5", "0000:83:00.0")

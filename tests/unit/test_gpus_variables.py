@@ -59,6 +59,13 @@ def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], s
     assert (said in found.faults[0]) if said else found.faults == ()
 
 
+def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
+    env = {"ROCR_VISIBLE_DEVICES": "3,1,2", "HIP_VISIBLE_DEVICES": "0,1"}
+    found = look(env, root=machine(tmp_path, *FOUR), run=programs())
+    counted = sorted((one.index or 0, one.hip_index, one.visible) for one in found.gpus)
+    assert counted == [(0, None, False), (1, 1, True), (2, 2, False), (3, 0, True)]
+
+
 def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
     """One AMD card beside Intel's graphics is device 0: torchruntime says 1, and hides the card."""
     root = pci(machine(tmp_path, CPU, gpu(110000, 0x744C, 3)), ("0000:00:02.0", "8086:4680", 0x300))

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 class Gpu:
     """One GPU as it was found.
 
-    ``vendor`` is ``amd``, ``nvidia``, ``intel``, ``apple`` or ``other``. ``gfx`` is the target that code
-    for it is compiled for (``gfx942``), with ``HSA_OVERRIDE_GFX_VERSION`` applied; None: not an AMD GPU,
-    or not known. ``native`` is the target of the hardware itself. ``name`` is for people, "" when nothing
-    says it. ``pci_id`` is vendor:device (``1002:74a1``), ``address`` the slot (``0000:03:00.0``),
-    ``uuid`` as the ROCm runtime spells it (``GPU-1b2c…``). ``index`` is the place among the devices that
-    the ROCm runtime numbers when no variable hides one; None for what it does not number. ``visible`` is
-    False when ``ROCR_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES`` or the like hide it, and ``hidden_by``
-    says which. ``integrated`` is None when nothing tells. ``memory`` is in bytes. ``capability`` is
-    NVIDIA's compute capability (``8.9``). ``source`` says what it was found by (``kfd``, ``rocminfo``,
-    ``lspci``, …); ``confidence`` is ``read`` (the driver or the runtime named the target), ``derived``
-    (looked up from the PCI id or the name), ``forced`` (by a variable or option) or ``unknown`` (a GPU is
-    there, its target is not known). ``notes`` say what is odd about it.
+    ``vendor`` is ``amd``, ``nvidia``, ``intel`` or ``apple``. ``gfx`` is the target that code for it is
+    compiled for (``gfx942``), with ``HSA_OVERRIDE_GFX_VERSION`` applied; None: not an AMD GPU, or not known.
+    ``native`` is the target of the hardware itself. ``name`` is for people, "" when nothing says it.
+    ``pci_id`` is vendor:device (``1002:74a1``), ``address`` the slot (``0000:03:00.0``), ``uuid`` as the
+    ROCm runtime spells it (``GPU-1b2c…``). ``index`` is the place among the devices that the ROCm runtime
+    numbers when no variable hides one; None for what it does not number. ``visible`` is False when
+    ``ROCR_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES`` or the like hide it, and ``hidden_by`` says which.
+    ``hip_index`` is the number that ``HIP_VISIBLE_DEVICES`` takes for it: HIP counts what
+    ``ROCR_VISIBLE_DEVICES`` leaves, in the order of that list. ``integrated`` is None when nothing tells.
+    ``memory`` is in bytes. ``capability`` is NVIDIA's compute capability (``8.9``). ``source`` says what it
+    was found by (``kfd``, ``rocminfo``, ``pci``, …); ``confidence`` is ``read`` (the driver or the runtime
+    named the target), ``derived`` (looked up from the PCI id), ``forced`` (by a variable or option) or
+    ``unknown`` (a GPU is there, its target is not known). ``notes`` say what is odd about it.
     """
 
     vendor: str
@@ -40,6 +41,7 @@ class Gpu:
     source: str = ""
     confidence: str = "unknown"
     notes: tuple[str, ...] = ()
+    hip_index: int | None = None
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class LinuxMachine:
             return []
         from .rocm_tools import ask_rocm_tools
 
-        gpus, _ = ask_rocm_tools(self._env, self._run, self.faults, self.tried)
+        gpus = ask_rocm_tools(self._env, self._run, self.faults, self.tried)
         if gpus:
             return self._with_the_rest([_pose(gpu, overrides.get(None)) for gpu in gpus])
         self._ask_lspci()

@@ -60,9 +60,9 @@ def look(
 
 def forced_gpus(forced: Forced) -> list[Gpu]:
     """Return the AMD GPUs that a variable states."""
-    note = (f"by {forced.chips_by}",)
+    stated = Gpu("amd", source="forced", confidence="forced", notes=(f"by {forced.chips_by}",))
     return [
-        Gpu("amd", chip, chip, index=index, source="forced", confidence="forced", notes=note)
+        replace(stated, gfx=chip, native=chip, index=index, hip_index=index)
         for index, chip in enumerate(forced.chips or ())
     ]
 

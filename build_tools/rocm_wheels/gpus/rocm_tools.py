@@ -26,10 +26,8 @@ class NotRead(Exception):
     """What a tool printed is not what it prints."""
 
 
-def ask_rocm_tools(
-    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
-) -> tuple[list[Gpu], str]:
-    """Return the GPUs of the first tool that names some, and which tool that was; faults are added."""
+def ask_rocm_tools(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+    """Return the GPUs of the first tool that names some; what is odd and what was asked is added."""
     plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING)}
     plain |= {"LC_ALL": "C", "PATH": os.pathsep.join(_places(env))}
     for words, read in _TOOLS:
@@ -37,18 +35,17 @@ def ask_rocm_tools(
         if not answer.found:
             tried.append(f"{words[0]}: not installed")
             continue
+        faults += [answer.fault] if answer.fault else []
         try:
-            if answer.fault:
-                raise NotRead(answer.fault)
-            gpus = read(answer.out)
+            gpus = read(answer.out)  # amd-smi fails over one card of eight, and lists the others
         except NotRead as cause:
             tried.append(f"{words[0]}: no answer")
-            faults.append(str(cause))
+            faults += [] if answer.fault else [str(cause)]
             continue
         tried.append(f"{words[0]}: {len(gpus)} AMD GPUs")
         if gpus:
-            return gpus, words[0]
-    return [], ""
+            return gpus
+    return []
 
 
 def read_rocminfo(text: str) -> list[Gpu]:
@@ -109,8 +106,9 @@ def read_amd_smi(text: str) -> list[Gpu]:
     """
     import json
 
+    start = re.search(r"^[\[{]", text, re.MULTILINE)  # after warnings, of groups that the user is not in
     try:
-        data: Any = json.loads(text)
+        data: Any = json.loads(text[start.start() :] if start else text)
     except (ValueError, RecursionError):
         raise NotRead(f"amd-smi printed no JSON, but {text.strip()[:60]!r}") from None
     cards = data.get("gpu_data") if isinstance(data, dict) else data

@@ -28,29 +28,30 @@ def mark_visible(
 
     Only GPUs with an ``index`` are filtered. Windows has no ROCm runtime below HIP, so no first filter.
     """
-    left = sorted((gpu for gpu in gpus if gpu.index is not None), key=lambda gpu: gpu.index or 0)
-    hidden: dict[int | None, str] = {}
+    numbered = sorted((gpu for gpu in gpus if gpu.index is not None), key=lambda gpu: gpu.index or 0)
     faults: list[str] = []
-    filters = [] if windows else [ROCR]
-    for variable in [*filters, HIP if env.get(HIP) else CUDA]:
-        text = env.get(variable)
-        if text is None or (variable != ROCR and not text):
-            continue
-        kept, fault = _kept(text, left, runtime=variable == ROCR)
-        faults += [f"{variable}={text}: {fault}"] if fault and left else []
-        hidden.update({gpu.index: variable for gpu in left if gpu not in kept})
-        left = kept
+    counted = numbered if windows else _filtered(ROCR, env.get(ROCR), numbered, faults)
+    variable = HIP if env.get(HIP) else CUDA
+    left = _filtered(variable, env.get(variable) or None, counted, faults)
     if left and env.get(HIP) == "":
         faults.append(f"{HIP} is set and empty: HIP takes that for not set; -1 would hide every GPU")
     if left and env.get(ORDINAL):
         faults.append(f"{ORDINAL}={env[ORDINAL]} is for OpenCL; HIP does not read it")
-    marked = [
-        replace(gpu, visible=False, hidden_by=hidden[gpu.index])
-        if gpu.index is not None and gpu.index in hidden
-        else gpu
-        for gpu in gpus
-    ]
+    marked = []
+    for gpu in gpus:
+        number = counted.index(gpu) if gpu in counted else None
+        hidden_by = ROCR if number is None else "" if gpu in left else variable
+        seen = replace(gpu, visible=not hidden_by, hidden_by=hidden_by, hip_index=number)
+        marked.append(gpu if gpu.index is None else seen)
     return marked, faults
+
+
+def _filtered(variable: str, text: str | None, left: list[Gpu], faults: list[str]) -> list[Gpu]:
+    if text is None:
+        return left
+    kept, fault = _kept(text, left, runtime=variable == ROCR)
+    faults += [f"{variable}={text}: {fault}"] if fault and left else []
+    return kept
 
 
 def _kept(text: str, left: Sequence[Gpu], *, runtime: bool) -> tuple[list[Gpu], str]:
@@ -60,10 +61,8 @@ def _kept(text: str, left: Sequence[Gpu], *, runtime: bool) -> tuple[list[Gpu], 
     for word in words[: len(left)] if runtime else words:
         gpu = _runtime_choice(word.strip(), left) if runtime else _hip_choice(word, left)
         if gpu is None:
-            return (
-                kept,
-                "" if word.strip() == "-1" else f"{word!r} is none of {_numbers(left)}: the list ends there",
-            )
+            odd = f"{word!r} is none of {_numbers(left)}: the list ends there"
+            return kept, "" if word.strip() == "-1" else odd
         if gpu in kept:
             if runtime:
                 return kept, f"{word!r} names a GPU a second time: the list ends there"
