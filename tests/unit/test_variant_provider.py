@@ -36,7 +36,7 @@ def test_the_plugin_reports_what_the_machine_has(
         ("gfx_arch", ["gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"], True),
         ("rocm_version", ["7.2"], False),
     ]
-    assert "node 1 is a GPU with gfx_target_version 999999999" in capsys.readouterr().err
+    assert "node 1 of the amdgpu driver is a GPU with gfx_target_version 999999999" in capsys.readouterr().err
     everything = {one.name: one.values for one in provider.get_all_configs()}
     assert all(set(one.values) <= set(everything[one.name]) for one in here)
 

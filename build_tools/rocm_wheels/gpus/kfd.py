@@ -112,7 +112,7 @@ def _gpu(node: _Node, index: int | None, faults: list[str]) -> Gpu:
     chip = chip_of(number) or (entry.gfx if entry else None)
     if chip is None:
         said = f"gfx_target_version {number}" if number else "no gfx_target_version"
-        faults.append(f"node {node.folder.name} is a GPU with {said}: its target is not known")
+        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {said}")
     missing = not node.reachable
     return Gpu(
         vendor="amd",

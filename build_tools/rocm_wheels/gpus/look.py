@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .forced import CUDA, SM, Forced, blank_overrides, read_forced, read_overrides
+from .forced import CHIPS, CUDA, SM, Forced, blank_overrides, read_forced, read_overrides
 from .gpu import Gpu, Hardware
 from .programs import Runner, run_program
 from .rocm import find_rocm
@@ -53,9 +53,18 @@ def look(
         gpus=tuple(sorted(gpus, key=_rank)),
         rocm=rocm,
         cuda=forced.cuda or seen.cuda,
-        faults=(*seen.faults, *odd, *rocm_faults),
+        faults=(*seen.faults, *_unknown(gpus), *odd, *rocm_faults),
         tried=((f"{forced.chips_by} says which AMD GPUs there are",) if forced.chips_by else ()) + seen.tried,
     )
+
+
+def _unknown(gpus: Sequence[Gpu]) -> list[str]:
+    unknown = [gpu for gpu in gpus if gpu.vendor == "amd" and gpu.confidence == "unknown"]
+    return [
+        f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): its target is not known; "
+        f"{CHIPS[0]} can state it"
+        for gpu in unknown
+    ]
 
 
 def forced_gpus(forced: Forced) -> list[Gpu]:
