@@ -18,6 +18,8 @@ BEST = [
     ("gfx906", {}, "pytorch-rocm7.2"),
     ("gfx942", {"python": "3.14t"}, "pytorch-rocm7.14"),
     ("gfx1030", {"python": "3.9"}, "pytorch-rocm6.4"),
+    ("gfx942", {"python": "3.10"}, "amd-stable"),
+    ("gfx908", {"python": "3.10"}, "pytorch-rocm7.14"),  # AMD's builds for it are for 3.11 and later
     ("gfx942", {"channel": "nightly"}, "amd-nightly"),
     ("gfx942", {"channel": "prerelease"}, "amd-prerelease"),
     (None, {}, "amd-stable"),
@@ -70,9 +72,22 @@ def test_what_cannot_be_read_is_named(arguments: dict[str, str], message: str):
         indexes_for(arguments.pop("target"), **arguments)
 
 
+def test_the_reason_names_the_rocm_that_has_code_for_the_target():
+    assert "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)" in indexes_for("gfx942")[0].reason
+    assert "of ROCm 10.0.0 with code for gfx908 (documented)" in indexes_for("gfx908")[0].reason
+    assert [one.layout for one in indexes_for("gfx942", channel="nightly")] == [
+        "multi-arch",
+        "multi-arch",
+        "fat",
+        "fat",
+        "per-family",  # nothing new is published there
+    ]
+
+
 def test_every_index_is_found_by_its_address_and_name():
     assert len({one.url for one in indexes()}) == len(indexes())
     for one in indexes():
+        assert hash(one)
         assert index_at(one.url.rstrip("/")) == index_named(one.name) == one
     assert index_at("http://localhost:8000/") is None
     with pytest.raises(UsageError, match="did you mean amd-stable"):

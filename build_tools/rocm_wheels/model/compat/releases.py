@@ -26,6 +26,7 @@ CHANNELS: tuple[Channel, ...] = ("stable", "prerelease", "nightly", "dev")
 PLATFORMS = ("linux", "windows", "macos")
 _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 # what is taken for a vendor: its own rows, and plain wheels for hardware that torch has no build for
+_Place = tuple[str, str]  # platform and target
 _ROWS_OF = {
     "amd": "amd",
     "nvidia": "nvidia",
@@ -41,7 +42,8 @@ class Index:
     """A package index, with what it serves.
 
     ``targets`` are gfx targets by platform, () where nobody says (``serves`` then does not hold it
-    against a target); ``pythons`` are Pythons of at least one torch in it, () when not known.
+    against a target); ``pythons`` are Pythons of at least one torch in it, () when not known, and
+    ``pythons_for`` those by (platform, target).
     ``family`` is the GPU family of a per-family index. ``kinds`` says how each target is known, by
     (platform, target). ``reason`` is filled by ``indexes_for``: why this index for that machine.
     """
@@ -54,14 +56,15 @@ class Index:
     platforms: tuple[str, ...]
     machines: tuple[str, ...]
     rocm: tuple[Version, ...]
-    targets: dict[str, tuple[str, ...]]
+    targets: dict[str, tuple[str, ...]] = field(hash=False)
     pythons: tuple[str, ...]
     kind: FactKind
     source: Source
     note: str = ""
     family: str | None = None
     capability: tuple[Version, Version | None] | None = None
-    kinds: dict[tuple[str, str], FactKind] = field(default_factory=dict)
+    kinds: dict[tuple[str, str], FactKind] = field(default_factory=dict, hash=False)
+    pythons_for: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict, hash=False, repr=False)
     reason: str = ""
 
 
@@ -123,7 +126,8 @@ def indexes_for(
             continue
         if machine and _MACHINES.get(machine.lower(), machine.lower()) not in index.machines:
             continue
-        if python and index.pythons and python not in index.pythons:
+        pythons = index.pythons_for.get((platform, str(wanted))) or index.pythons
+        if python and pythons and python not in pythons:
             continue
         if _serves(index, wanted, platform):
             found.append(replace(index, reason=_reason(index, wanted, vendor, platform)))
@@ -144,25 +148,8 @@ def lines_of_index(index: Index | IndexRow) -> tuple[Line, ...]:
 
 
 def _index(row: IndexRow) -> Index:
-    table = release_table()
-    kinds: dict[tuple[str, str], FactKind] = {}
-    pythons: set[str] = set()
-    for line in lines_of_index(row):
-        pythons.update(line.pythons.values, line.free_threaded.values)
-    for build in build_table().builds:
-        if build.index == row.name:
-            pythons.update(build.pythons)
-            for platform, targets in targets_of_row(build).items():
-                for target in targets:
-                    kinds.setdefault((platform, target), build.kind)
-    for fact in row.serves:
-        for platform in fact.platforms:
-            for target in fact.targets:
-                kinds.setdefault((platform, target), fact.kind)
-    if row.family:
-        for target in gfx_families()[row.family]:
-            for platform in row.platforms:
-                kinds.setdefault((platform, target), row.kind)
+    kinds, pythons_for = _stated(row)
+    pythons = set().union(*pythons_for.values(), *(_pythons(line) for line in lines_of_index(row)))
     capability = row.capability
     return Index(
         name=row.name,
@@ -176,12 +163,48 @@ def _index(row: IndexRow) -> Index:
         targets=_by_platform(kinds),
         pythons=tuple(sorted(pythons, key=python_key)),
         kind=row.kind,
-        source=table.sources[row.source],
+        source=release_table().sources[row.source],
         note=row.note,
         family=row.family,
         capability=(capability.least, capability.most) if capability else None,
         kinds=kinds,
+        pythons_for=pythons_for,
     )
+
+
+def _stated(row: IndexRow) -> tuple[dict[_Place, FactKind], dict[_Place, frozenset[str]]]:
+    """Return how each (platform, target) of an index is known, and the Pythons that it is there for.
+
+    What builds state comes first; a target of the index as a whole is there for the Pythons of every
+    torch that pytorch.org has in it, and of builds that state no targets.
+    """
+    kinds: dict[_Place, FactKind] = {}
+    pythons: dict[_Place, frozenset[str]] = {}
+    everywhere = frozenset().union(*(_pythons(line) for line in lines_of_index(row)))
+    for build in build_table().builds:
+        if build.index == row.name:
+            stated = targets_of_row(build)
+            everywhere |= frozenset() if stated else frozenset(build.pythons)
+            for place in ((platform, target) for platform, targets in stated.items() for target in targets):
+                kinds.setdefault(place, build.kind)
+                pythons[place] = pythons.get(place, frozenset()) | frozenset(build.pythons)
+    whole: list[tuple[_Place, FactKind]] = [
+        ((platform, target), fact.kind)
+        for fact in row.serves
+        for platform in fact.platforms
+        for target in fact.targets
+    ]
+    if row.family:
+        members = gfx_families()[row.family]
+        whole += [((platform, target), row.kind) for platform in row.platforms for target in members]
+    for place, kind in whole:
+        kinds.setdefault(place, kind)
+        pythons.setdefault(place, everywhere)
+    return kinds, pythons
+
+
+def _pythons(line: Line) -> frozenset[str]:
+    return frozenset((*line.pythons.values, *line.free_threaded.values))
 
 
 def _by_platform(places: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -215,7 +238,7 @@ def _serves(index: Index, wanted: str | Version | None, platform: str) -> bool:
 
 def _reason(index: Index, wanted: str | Version | None, vendor: str, platform: str) -> str:
     if index.vendor == "amd":
-        rocm = ", ".join(map(str, index.rocm))
+        rocm = ", ".join(map(str, _rocm_for(index, wanted, platform)))
         what = f"{index.channel} index{f' of ROCm {rocm}' if rocm else ''}"
         if isinstance(wanted, str):
             what += f" with code for {wanted} ({index.kinds[platform, wanted]})"
@@ -233,60 +256,19 @@ def _reason(index: Index, wanted: str | Version | None, vendor: str, platform: s
     return f"{what}; {index.note}" if index.note else what
 
 
+def _rocm_for(index: Index, wanted: str | Version | None, platform: str) -> tuple[Version, ...]:
+    """Return the ROCm versions of an index that builds for a target state, or all where none does."""
+    stated = {
+        build.rocm
+        for build in build_table().builds
+        if build.index == index.name and wanted in targets_of_row(build).get(platform, ())
+    }
+    return tuple(sorted(stated, reverse=True)) or index.rocm
+
+
 def _readable(python: str | None) -> None:
     if python is not None:
         try:
             python_key(python)
         except ValueError as fault:
             raise UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None
-
-
-def show_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: a release of ROCm a row, the newest first."""
-    header = ("rocm", "channel", "indexes", "kind", "note", "read", "source")
-    sources = release_table().sources
-    rows: list[tuple[str, ...]] = [
-        (
-            str(one.version),
-            one.channel,
-            " ".join(index.name for index in indexes() if one.version in index.rocm),
-            one.kind,
-            one.note,
-            sources[one.source].retrieved.isoformat(),
-            sources[one.source].url,
-        )
-        for one in rocm_releases()
-    ]
-    return header, rows
-
-
-def show_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: an index a row, best first within a vendor and a channel."""
-    header = ("index", "url", "vendor", "channel", "layout", "rocm", "platforms", "targets", "pythons")
-    rows: list[tuple[str, ...]] = [
-        (
-            one.name,
-            one.url,
-            one.vendor,
-            one.channel,
-            one.layout,
-            " ".join(map(str, one.rocm)),
-            " ".join(one.platforms),
-            "; ".join(f"{place}: {' '.join(targets)}" for place, targets in one.targets.items())
-            or _capability(one),
-            " ".join(one.pythons),
-            one.kind,
-            one.note,
-            one.source.retrieved.isoformat(),
-            one.source.url,
-        )
-        for one in indexes()
-    ]
-    return (*header, "kind", "note", "read", "source"), rows
-
-
-def _capability(index: Index) -> str:
-    if index.capability is None:
-        return ""
-    least, most = index.capability
-    return f"compute capability {least} to {most}" if most else f"compute capability {least} or more"
