@@ -123,6 +123,18 @@ torchaudio  from {server.url} (plain)
     assert err == "torch: 1 of 2 GPUs are served: gfx942; not gfx1100\n"
 
 
+@pytest.mark.parametrize(("gpu", "version"), [("gfx942", "2.9.0+rocm7.2.0"), ("gfx1201", "2.9.0+cpu")])
+def test_families_of_an_index_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gpu: str, version: str
+) -> None:
+    for family, torch in (((), "2.9.0+cpu"), (("--family", "gfx94X-dcgpu"), "2.9.0+rocm7.2.0")):
+        wheel = Draft("torch", torch, "cp312-cp312-linux_x86_64").write(tmp_path)
+        assert run_command(cli, ["index", "add", str(tmp_path / "index"), str(wheel), *family]) == 0
+    index = tmp_path / "index"
+    out, _ = run(capsys, "torch", "--index", str(index), "--gfx", gpu, *LINUX, "--rocm", "none", "--json")
+    assert json.loads(out)["choices"][0]["picked"]["version"] == version
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

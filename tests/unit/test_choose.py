@@ -303,10 +303,11 @@ def families(tmp_path: Path) -> Path:
 def test_the_index_of_the_family(
     tmp_path: Path, targets: tuple[str, ...], version: str, line: str | None
 ) -> None:
-    index = f"{families(tmp_path)}/{{family}}"
-    (choice,) = choose(["torch"], index, machine(*targets), Reach())
-    assert choice.picked and choice.picked.version == version
-    assert (choice.layout, choice.visible_line) == ("per-family", line)
+    root = families(tmp_path)
+    for index in (f"{root}/{{family}}", f"{root.as_uri()}/{{family}}/", str(root)):
+        (choice,) = choose(["torch"], index, machine(*targets), Reach())
+        assert choice.picked and choice.picked.version == version
+        assert (choice.layout, choice.visible_line) == ("per-family", line)
     if line:
         assert any("GPUs are served" in note for note in choice.notes)
 

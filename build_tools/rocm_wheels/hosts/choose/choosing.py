@@ -100,7 +100,7 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
     best = picked.ranking.ranked[0].offer
     devices = None
     asked = [extra for extra in requirement.extras if extra.startswith("device-")]
-    if asked or (best.name.label is None and amd_gpus(host.hardware)):
+    if asked or (best.name.label is None and has_code(best) and amd_gpus(host.hardware)):
         place = Place(host, located.index, reach)
         devices = choose_devices(best, read_metadata(best, reach), sorted(requirement.extras), place)
     layout, served = _layout(picked, devices, located, host)

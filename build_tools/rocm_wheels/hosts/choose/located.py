@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from rocm_wheels import parallel
 from rocm_wheels.errors import HostError, UsageError
@@ -49,13 +50,15 @@ def locate(index: str, project: str, host: Host, reach: Reach) -> Located:
     if below := [one for one in (family_names(host) if here else ()) if one in here]:
         return _of_a_family([(f"{base}{one}/", one) for one in below], project, reach)
     links = read_links(base, project, reach)
-    if links is None:
-        links = _listed(base, project, reach)
-    if links is None and root is None and (below := list(family_names(host))):
+    if links is not None:
+        return Located(base, links)
+    listed = _listed(base, reach)
+    if any(file_name(link).endswith(".whl") for link in listed):
+        return Located(base, listed)
+    there = {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in listed}
+    if below := [one for one in (family_names(host) if there else ()) if one in there]:
         return _of_a_family([(f"{base}{one}/", one) for one in below], project, reach)
-    if links is None:
-        raise _absent(project, base)
-    return Located(base, links)
+    raise _absent(project, base)
 
 
 def family_names(host: Host) -> tuple[str, ...]:
@@ -125,15 +128,15 @@ def _links(url: str, reach: Reach) -> tuple[Link, ...] | None:
     return read_page(answer.content, answer.kind, answer.url).links
 
 
-def _listed(base: str, project: str, reach: Reach) -> tuple[Link, ...] | None:
-    """Return the wheels that the folder or page itself lists; None when it lists none."""
+def _listed(base: str, reach: Reach) -> tuple[Link, ...]:
+    """Return what the folder or page itself lists: wheels, or the folders of families."""
     root = local_path(base)
     if root is None:
-        links = _links(base, reach) or ()
-    else:
-        files = sorted(path for path in root.iterdir() if path.is_file())
-        links = tuple(Link(one.name, one.name, one.as_uri(), size=one.stat().st_size) for one in files)
-    return links if any(file_name(link).endswith(".whl") for link in links) else None
+        return _links(base, reach) or ()
+    return tuple(
+        Link(one.name, one.name, one.as_uri(), size=one.stat().st_size if one.is_file() else None)
+        for one in sorted(root.iterdir())
+    )
 
 
 def _absent(project: str, where: str) -> HostError:

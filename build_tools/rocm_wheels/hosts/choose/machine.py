@@ -27,7 +27,8 @@ _MACHINES = {  # the first one of a platform is meant where none is stated
     "windows": ("amd64", "arm64"),
     "macos": ("arm64", "x86_64"),
 }
-_SAME_MACHINE = {"x64": "amd64", "x86_64": "amd64", "aarch64": "arm64"}
+_SPELLINGS = {"x64": ("amd64", "x86_64"), "arm64": ("aarch64",), "aarch64": ("arm64",)}
+_SPELLINGS |= {"x86_64": ("amd64",), "amd64": ("x86_64",)}
 _OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
 _MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
 _NONE = "none"
@@ -76,10 +77,13 @@ def host_of(env: Mapping[str, str], stated: Stated | None = None) -> Host:
 def own_platform() -> tuple[str, str]:
     """Return the platform and the kind of processor of this machine."""
     system = _SYSTEMS.get(sys.platform, "linux")
-    machine = python_platform.machine().lower()
-    if machine not in _MACHINES[system]:
-        machine = _SAME_MACHINE.get(machine, machine)
-    return system, machine
+    return system, _spelled(system, python_platform.machine().lower())
+
+
+def _spelled(system: str, machine: str) -> str:
+    """Return a kind of processor as a platform calls it; as it is when no wheels are made for it."""
+    same = (machine, *_SPELLINGS.get(machine, ()))
+    return next((one for one in same if one in _MACHINES[system]), machine)
 
 
 def _platform(text: str | None, own: tuple[str, str]) -> tuple[str, str]:
@@ -92,8 +96,7 @@ def _platform(text: str | None, own: tuple[str, str]) -> tuple[str, str]:
         )
     if not machine:
         return own if system == own[0] else (system, _MACHINES[system][0])
-    if machine not in _MACHINES[system]:
-        machine = _SAME_MACHINE.get(machine, machine)
+    machine = _spelled(system, machine)
     if machine not in _MACHINES[system]:
         known = " or ".join(f"{system}-{one}" for one in _MACHINES[system])
         raise UsageError(f"{PLATFORM} {text}: no wheels are made for that processor", tip=f"it is {known}")

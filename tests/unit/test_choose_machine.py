@@ -1,0 +1,201 @@
+"""The machine that is chosen for: this one, or one that is stated. And the index, when none is named."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+from choose_indexes import machine
+from packaging.tags import parse_tag, sys_tags
+
+from rocm_wheels.errors import HostError, explain
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.hosts.choose.choosing import choose
+from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.hosts.choose.machine import Stated, host_of, own_platform
+from rocm_wheels.index.reach import Answer, Reach, UnreachableError
+from rocm_wheels.model.compat.releases import indexes_for
+
+NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
+
+
+def test_this_machine_has_its_own_tags_and_version() -> None:
+    host = host_of(NOTHING, Stated(rocm="none"))
+    assert (host.platform, host.machine) == own_platform()
+    assert host.full_python == platform.python_version()
+    assert host.tags == tuple(sys_tags())
+    assert (host.hardware.usable, dict(host.supported["amd"])) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("stated", "fits", "not_"),
+    [
+        (
+            Stated(python="3.12", platform="linux-x86_64"),
+            "cp312-cp312-manylinux_2_28_x86_64",
+            "cp311-cp311-linux_x86_64",
+        ),
+        (
+            Stated(python="3.12", platform="linux-x86_64"),
+            "cp39-abi3-manylinux2014_x86_64",
+            "cp312-cp312-musllinux_1_2_x86_64",
+        ),
+        (
+            Stated(python="3.14t", platform="linux-x86_64"),
+            "cp314-cp314t-linux_x86_64",
+            "cp314-cp314-linux_x86_64",
+        ),
+        (
+            Stated(python="3.10.4", platform="linux-aarch64"),
+            "cp310-cp310-manylinux_2_28_aarch64",
+            "py3-none-linux_x86_64",
+        ),
+        (Stated(python="3.12", platform="linux-arm64"), "py3-none-any", "cp312-cp312-manylinux1_aarch64"),
+        (Stated(python="3.12", platform="windows"), "cp312-cp312-win_amd64", "cp312-cp312-win_arm64"),
+        (Stated(python="3.12", platform="windows-x64"), "cp312-cp312-win_amd64", "cp312-cp312-win32"),
+        (Stated(python="3.12", platform="windows-arm64"), "py3-none-win_arm64", "cp312-cp312-win_amd64"),
+        (
+            Stated(python="3.12", platform="macos"),
+            "cp312-cp312-macosx_11_0_arm64",
+            "cp312-cp312-macosx_11_0_x86_64",
+        ),
+        (
+            Stated(python="3.12", platform="macOS-x86_64"),
+            "cp312-cp312-macosx_10_12_x86_64",
+            "py3-none-linux_x86_64",
+        ),
+    ],
+)
+def test_tags_of_stated_machines(stated: Stated, fits: str, not_: str) -> None:
+    tags = host_of(NOTHING, stated).tags
+    assert parse_tag(fits) & set(tags)
+    assert not parse_tag(not_) & set(tags)
+    assert tags[-1] == next(iter(parse_tag("py30-none-any")))
+
+
+def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
+    other = "3.13" if sys.version_info.minor != 13 else "3.12"
+    here = {tag.platform for tag in host_of(NOTHING).tags}
+    assert {tag.platform for tag in host_of(NOTHING, Stated(python=other)).tags} == here
+
+
+@pytest.mark.parametrize(
+    ("gfx", "chips", "values"),
+    [
+        (("gfx942",), ["gfx942"], ("gfx942", "gfx9_4_generic")),
+        (("gfx942,gfx942",), ["gfx942", "gfx942"], ("gfx942", "gfx9_4_generic")),
+        (("gfx1100", "gfx90a:xnack+"), ["gfx1100", "gfx90a"], ("gfx1100", "gfx90a", "gfx11_generic")),
+        (("GFX1399",), ["gfx1399"], ("gfx1399",)),
+        (("none",), [], ()),
+    ],
+)
+def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:
+    host = host_of({}, Stated(gfx=gfx, rocm="7.2.1"))
+    assert [gpu.gfx for gpu in host.hardware.gpus] == chips
+    assert host.supported["amd"].get("gfx_arch", ()) == values
+    assert host.supported["amd"]["rocm_version"] == ("7.2",)
+    assert all(gpu.source == "--gfx" and gpu.index == n for n, gpu in enumerate(host.hardware.gpus))
+
+
+def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
+    new, mode = host_of({}, Stated(gfx=("gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
+    assert new.notes == ("no GPU of that name is known here",)
+    assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
+
+
+# --- which index, when none is named ---
+
+
+class Pages(Reach):
+    """Servers that have these pages; ``down`` is the beginning of what does not answer."""
+
+    def __init__(self, pages: dict[str, str], down: str = "nowhere") -> None:
+        super().__init__()
+        self.pages, self.down = pages, down
+        self.asked: list[str] = []
+
+    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+        """Answer with a page, or 404."""
+        self.asked.append(url)
+        if url.startswith(self.down):
+            raise UnreachableError("Name or service not known")
+        text = self.pages.get(url)
+        return Answer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
+
+
+def page(*names: str) -> str:
+    """Return a page that links files."""
+    return "".join(f'<a href="{name.replace("+", "%2B")}">{name}</a>' for name in names)
+
+
+def best(host: Host, vendor: str, target: str | None) -> list[str]:
+    """Return the addresses of the indexes for a machine."""
+    found = indexes_for(target, vendor=vendor, platform="linux", python=host.python, machine="x86_64")
+    return [one.url.rstrip("/") + "/" for one in found]
+
+
+def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
+    host = machine("gfx1100")
+    first, second, *_ = best(host, "amd", "gfx1100")
+    reach = Pages(
+        {
+            f"{first}torch/": page("torch-2.9.0+rocm7.2-py3-none-any.whl"),
+            f"{second}torch/": page("torch-2.8.0+rocm7.1-py3-none-any.whl"),
+            f"{second}torchaudio/": page("torchaudio-2.8.0-py3-none-any.whl"),
+        }
+    )
+    (torch,) = choose(["torch"], None, host, reach)
+    assert torch.index == first
+    assert torch.notes[0].split(" was taken: ")[1].startswith("stable index")
+    assert "with code for gfx1100" in torch.notes[0]
+    both = choose(["torch", "torchaudio"], None, host, reach)
+    assert {one.index for one in both} == {second}  # never from two
+    assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "vendor", "target", "note"),
+    [
+        (Hardware(), "none", None, "no GPU that torch has a build for"),
+        (Hardware(gpus=(Gpu("nvidia", capability="8.9"),)), "nvidia", "8.9", "compute capability 8.9"),
+        (Hardware(gpus=(Gpu("intel"),)), "intel", None, "Intel GPUs"),
+        (
+            Hardware(gpus=(Gpu("amd", gfx="gfx1399", index=0),)),
+            "none",
+            None,
+            "serves gfx1399 with Python 3.12: for the CPU",
+        ),
+    ],
+)
+def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str | None, note: str) -> None:
+    from choose_indexes import host as host_with
+
+    host = host_with(hardware)
+    url = best(host, vendor, target)[0]
+    (choice,) = choose(["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")}))
+    assert choice.index == url
+    assert any(note in one for one in choice.notes), choice.notes
+
+
+def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
+    host = machine("gfx942")
+    first, second, *_ = best(host, "amd", "gfx942")
+    reach = Pages({f"{second}torch/": page("torch-2.8.0-py3-none-any.whl")}, down=first)
+    with pytest.raises(HostError, match=r"torch/ cannot be reached: Name or service not known"):
+        choose(["torch"], None, host, reach)
+
+
+def test_when_no_known_index_has_it_each_says_why() -> None:
+    with pytest.raises(HostError) as failure:
+        choose(["torch"], None, machine("gfx942"), Pages({}))
+    said = explain(failure.value)
+    assert "stable indexes for this machine has what fits" in said
+    for url in best(machine("gfx942"), "amd", "gfx942"):
+        assert f"{url} has no project torch" in said
+
+
+def test_a_folder_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="has no project torch"):
+        choose(["torch"], str(tmp_path), machine(), Reach())
