@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import venv
 from collections.abc import Mapping
@@ -20,8 +22,10 @@ from index_wheels import NOW, Properties, files, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
+from rocm_wheels.errors import DataError
 from rocm_wheels.index.adding import add_wheels
-from rocm_wheels.index.marking import yank_wheels
+from rocm_wheels.index.building import build_index
+from rocm_wheels.index.marking import remove_wheels, yank_wheels
 from rocm_wheels.index.server import IndexServer, serving
 from rocm_wheels.index.verify import verify_index
 
@@ -103,6 +107,58 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
         f"{server.folder}/triton",
     ]
     assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
+
+
+BACKEND = """
+import zipfile
+NAME = "rocm-7.14.0"
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info = f"{NAME}.dist-info"
+    texts = {"METADATA": "Metadata-Version: 2.1\\nName: rocm\\nVersion: 7.14.0\\n", "RECORD": "",
+             "WHEEL": "Wheel-Version: 1.0\\nGenerator: own\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}
+    with zipfile.ZipFile(f"{folder}/{NAME}-py3-none-any.whl", "w") as wheel:
+        for name, text in texts.items():
+            wheel.writestr(f"{info}/{name}", text)
+    return f"{NAME}-py3-none-any.whl"
+"""
+
+
+def sdist(folder: Path, *, stated: str = "7.14.0") -> Path:
+    """A source distribution as ROCm's metapackage is one, which builds without anything else."""
+    project = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
+    information = f"Metadata-Version: 2.1\nName: rocm\nVersion: {stated}\nRequires-Python: >=3.9\n"
+    path = folder / "rocm-7.14.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in {"pyproject.toml": project, "own.py": BACKEND, "PKG-INFO": information}.items():
+            member = tarfile.TarInfo(f"rocm-7.14.0/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) -> None:
+    """As the metapackage of ROCm is one: a torch that requires it is installed from the same index."""
+    root = tmp_path / "index"
+    torch = wheel(tmp_path / "fresh", version="2.9.0", requires=("rocm==7.14.0",))
+    source = sdist(tmp_path / "fresh")
+    assert add_wheels(root, [torch, source], now=NOW).new == (torch.name, source.name)
+    assert add_wheels(root, [source], now=NOW).had == (source.name,)
+    assert build_index(root, now=NOW).new == 0
+    assert verify_index(str(root)).findings == ()
+    (entry,) = json.loads((root / "rocm" / "index.json").read_text())["files"]
+    assert entry["requires-python"] == ">=3.9" and "core-metadata" not in entry
+    with serving(root) as running:
+        versions, _ = install(tool, ["--index-url", running.url], tmp_path, "torch")
+    assert versions == {"torch": "2.9.0", "rocm": "7.14.0"}
+    (root / "rocm" / source.name).write_bytes(b"other")
+    assert {one.fault for one in verify_index(str(root)).findings} >= {"wrong-hash", "wrong-size"}
+    yank_wheels(root, [source.name], reason="")
+    assert remove_wheels(root, [source.name]) == [source.name]
+    with pytest.raises(DataError, match=r"METADATA of rocm-7\.14\.0\.tar\.gz is of rocm 7\.13"):
+        add_wheels(root, [sdist(tmp_path, stated="7.13")], now=NOW)
+    source.write_bytes(source.read_bytes()[:-40])
+    with pytest.raises(DataError, match="not a readable source distribution"):
+        add_wheels(root, [source], now=NOW)
 
 
 def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> None:

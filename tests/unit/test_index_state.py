@@ -157,7 +157,7 @@ def test_folders_of_another_name_are_refused(tmp_path: Path) -> None:
         build_index(tmp_path, now=NOW)
     assert "--family gfx1100" in (wrong.value.tip or "")
     build_index(tmp_path, now=NOW, new_families=["gfx1100"])
-    assert build_index(tmp_path, now=NOW).wheels == 1
+    assert build_index(tmp_path, now=NOW).files == 1
     assert (tmp_path / "gfx1100/torch/index.html").is_file()
 
 

@@ -46,7 +46,7 @@ _DIGESTS = "Digests that are known, as sha256sum writes them: taken at their wor
 def build(
     folder: Path, families: tuple[str, ...], digests: Path | None, drop_missing: bool, wait: int
 ) -> None:
-    """Write the pages for the wheels in DIR and in the folders of projects in it.
+    """Write the pages for the wheels and source distributions in DIR and in the folders of projects in it.
 
     A wheel that is known by its name, size and time is not read again; pages that would be the same
     stay untouched. A wheel that is gone, or has other bytes than before, is an error.
@@ -63,12 +63,12 @@ def build(
     )
     for name in built.gone:
         log.note(f"dropped: {name}")
-    click.echo(f"{folder}: {built.wheels} wheels of {built.projects} projects, {built.new} new")
+    click.echo(f"{folder}: {built.files} files of {built.projects} projects, {built.new} new")
 
 
 @click.command("add")
 @click.argument("folder", type=_PATH, metavar="DIR")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 @click.option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
 @click.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
 @click.option(
@@ -88,7 +88,7 @@ def add(  # noqa: PLR0917 - click passes them by name
     digests: Path | None,
     wait: int,
 ) -> None:
-    """Add wheels to the index DIR, all of them or none; DIR is made when it is missing.
+    """Add wheels and source distributions to the index DIR, all or none; DIR is made when it is missing.
 
     Only the pages of their projects change. A wheel that the index has with the same bytes is left; with
     other bytes it is an error, since what is published is never replaced.

@@ -14,7 +14,7 @@ from pathlib import Path
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing, require_index
 from rocm_wheels.index.entries import Entry, name_parts
-from rocm_wheels.index.taking import Taken, take_wheel
+from rocm_wheels.index.taking import Taken, take_file
 from rocm_wheels.index.views import View, checked_family, families, refuse_family_name, refuse_other_bytes
 from rocm_wheels.parallel import each
 from rocm_wheels.shell import hide_credentials
@@ -57,7 +57,7 @@ def add_wheels(
 
     def take(path: Path) -> Taken:
         digest = known.get(path.name)
-        return _from_state(view, path) or take_wheel(path, now=now, digest=digest, place=place)
+        return _from_state(view, path) or take_file(path, now=now, digest=digest, place=place)
 
     for path in wheels:
         name_parts(path.name)  # before anything is hashed

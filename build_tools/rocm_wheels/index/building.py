@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing
-from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
-from rocm_wheels.index.taking import State, Taken, take_listed, take_wheel
+from rocm_wheels.index.entries import METADATA_SUFFIX, SDIST_SUFFIX, Entry, name_parts
+from rocm_wheels.index.taking import State, Taken, take_file, take_listed
 from rocm_wheels.index.views import (
     STATE,
     View,
@@ -22,11 +22,12 @@ from rocm_wheels.index.views import (
 from rocm_wheels.parallel import each
 
 _MOST_SHOWN = 20
+_FILES = (".whl", SDIST_SUFFIX)
 
 
 @dataclass(frozen=True)
 class Lying:
-    """A wheel in a folder, and whether METADATA lies beside it."""
+    """A file in a folder, and whether METADATA lies beside it, as far as it needs that."""
 
     path: str
     state: State
@@ -35,9 +36,9 @@ class Lying:
 
 @dataclass(frozen=True)
 class Built:
-    """How many wheels and projects the index has now, how many are new, and the files that are gone."""
+    """How many files and projects the index has now, how many are new, and the files that are gone."""
 
-    wheels: int
+    files: int
     projects: int
     new: int
     gone: tuple[str, ...]
@@ -117,12 +118,12 @@ def _scan(view: View, family_names: Iterable[str]) -> Iterator[tuple[str, dict[s
 
 def _wheels(folder: Path, place: str) -> Iterable[tuple[str, Lying]]:
     with os.scandir(folder) as listed:
-        items = [item for item in listed if item.name.endswith((".whl", METADATA_SUFFIX))]
+        items = [item for item in listed if item.name.endswith((*_FILES, METADATA_SUFFIX))]
     names = {item.name for item in items}
     for item in items:
-        if item.name.endswith(".whl") and not item.name.startswith(".") and item.is_file():
+        if item.name.endswith(_FILES) and not item.name.startswith(".") and item.is_file():
             state = item.stat()
-            beside = item.name + METADATA_SUFFIX in names
+            beside = item.name + METADATA_SUFFIX in names or item.name.endswith(SDIST_SUFFIX)
             lying = State(item.name, state.st_size, state.st_mtime_ns, place)
             yield item.name, Lying(item.path, lying, beside)
 
@@ -166,4 +167,4 @@ class _Reader:
 
     def _take(self, file: Lying) -> Taken:
         path = Path(file.path)
-        return take_wheel(path, now=self.now, digest=self.digests.get(path.name), place=file.state.place)
+        return take_file(path, now=self.now, digest=self.digests.get(path.name), place=file.state.place)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from rocm_wheels.errors import DataError, explain
-from rocm_wheels.index.entries import METADATA_SUFFIX, name_parts
+from rocm_wheels.index.entries import METADATA_SUFFIX, SDIST_SUFFIX, name_parts
 from rocm_wheels.index.faults import Finding
 from rocm_wheels.index.reach import Reach, UnreachableError, local_path
 from rocm_wheels.index.reading import Link, file_name
@@ -20,7 +20,6 @@ from rocm_wheels.index.taking import stated_python
 from rocm_wheels.variants.metadata import parse
 
 _OTHER_FILES = (
-    ".tar.gz",
     ".zip",
     ".tar.bz2",
     ".egg",
@@ -69,7 +68,7 @@ def check_file(
         return report
     if link.size is not None and size is not None and link.size != size:
         report.add(link, "wrong-size", f"{size} bytes, the page says {link.size}")
-    if not name.endswith(".whl"):
+    if not name.endswith((".whl", SDIST_SUFFIX)):
         if not name.endswith(_OTHER_FILES):
             report.add(link, "bad-name", "is neither a wheel nor a source distribution")
         return report
@@ -80,7 +79,8 @@ def check_file(
         return report
     if belongs != project:
         report.add(link, "wrong-page", f"is of {belongs}, the page of {project}")
-    _check_content(link, name, size, reach, report)
+    if name.endswith(".whl"):
+        _check_content(link, name, size, reach, report)
     _check_digest(link, reach, report, full=full, known=known)
     return report
 

@@ -1,4 +1,4 @@
-"""A wheel of an index: what the pages say of it, as one line of JSON."""
+"""A file of an index, a wheel or a source distribution: what the pages say of it, as one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from packaging.utils import NormalizedName
+from packaging.utils import InvalidSdistFilename, NormalizedName, parse_sdist_filename
 from packaging.version import Version
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.wheels.names import parse_wheel_name
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
+SDIST_SUFFIX = ".tar.gz"  # PEP 625
 _PLAIN = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A wheel. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
+    """A file. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
 
     ``place`` is the folder or URL that it lies in, relative to its project page ("" is beside it);
-    ``metadata`` the digest of its METADATA; ``yanked`` the reason, None when it is not;
+    ``metadata`` the digest of a wheel's METADATA, "" of a source distribution: installers do not ask for
+    it; ``yanked`` the reason, None when it is not;
     ``variant`` its ``variant.json``, None without a label; ``uploaded`` when it was added (ISO 8601, UTC).
     """
 
@@ -81,10 +83,15 @@ def _back(fields: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def name_parts(file_name: str) -> tuple[NormalizedName, Version, str | None]:
-    """Return normalized project, version and label of a wheel's file name; DataError when it is none.
+    """Return normalized project, version and label of a file's name; DataError when it is none of ours.
 
     Wheels of an index have few versions and few tags between them: each is read once.
     """
+    if file_name.endswith(SDIST_SUFFIX):
+        try:
+            return *parse_sdist_filename(file_name), None
+        except InvalidSdistFilename as cause:
+            raise DataError(f"{file_name} is not the name of a source distribution") from cause
     parts = file_name.split("-", 2)
     if len(parts) != 3:
         parse_wheel_name(file_name)  # says what is wrong

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.index.changing import PATIENCE, Change, changing
-from rocm_wheels.index.entries import Entry, name_parts
+from rocm_wheels.index.entries import SDIST_SUFFIX, Entry, name_parts
 from rocm_wheels.index.views import View, families
 
 _EXAMPLE = "name a wheel's file, or a release: torch==2.9.1+rocm7.1.0"
@@ -83,7 +83,7 @@ def _is_meant(entry: Entry, word: str, version: Version | None) -> bool:
 
 
 def _parsed(word: str) -> tuple[str, Version | None]:
-    if word.endswith(".whl"):
+    if word.endswith((".whl", SDIST_SUFFIX)):
         return name_parts(word)[0], None
     name, equals, version = word.partition("==")
     try:

@@ -71,8 +71,9 @@ def _anchor(entry: Entry) -> str:
     said = f'<a href="{_escape(entry.place)}{escaped(entry.name)}#sha256={entry.sha256}"'
     if entry.requires_python:
         said += f' data-requires-python="{_escape(entry.requires_python)}"'
-    digest = f"sha256={entry.metadata}"
-    said += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
+    if entry.metadata:
+        digest = f"sha256={entry.metadata}"
+        said += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
     if entry.yanked is not None:
         said += f' data-yanked="{escape(entry.yanked)}"'
     return f"{said}>{entry.name}</a><br>"  # no name of a wheel has anything to escape
@@ -104,8 +105,9 @@ def _file(entry: Entry) -> dict[str, Any]:
         "hashes": {"sha256": entry.sha256},
         "size": entry.size,
         "upload-time": entry.uploaded,
-        "core-metadata": {"sha256": entry.metadata},
     }
+    if entry.metadata:
+        said["core-metadata"] = {"sha256": entry.metadata}
     if entry.requires_python:
         said["requires-python"] = entry.requires_python
     if entry.yanked is not None:

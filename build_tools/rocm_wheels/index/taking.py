@@ -1,9 +1,11 @@
-"""Reading a wheel that an index is to have: its digest, its METADATA, its variant."""
+"""Reading a file that an index is to have: its digest, its METADATA, its variant."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import tarfile
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +15,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.index.entries import METADATA_SUFFIX, Entry, name_parts
+from rocm_wheels.index.entries import METADATA_SUFFIX, SDIST_SUFFIX, Entry, name_parts
 from rocm_wheels.wheels.dist_info import compare_names, dist_info_folders
-from rocm_wheels.wheels.members import WheelArchive
+from rocm_wheels.wheels.members import WheelArchive, digest_of_file
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name
 
@@ -36,7 +38,7 @@ class State:
 
 @dataclass(frozen=True)
 class Taken:
-    """A wheel as it is to be listed, its project, its METADATA (None: the index has it)."""
+    """A file as it is to be listed, its project, its METADATA (None: the index has it, or it has none)."""
 
     project: str
     entry: Entry
@@ -44,11 +46,14 @@ class Taken:
     beside: bool = False  # the METADATA comes from a file beside the wheel
 
 
-def take_wheel(path: Path, *, now: str, digest: str | None = None, place: str = "") -> Taken:
-    """Read a wheel and hash it, unless its ``digest`` is given; ``now`` is when it is added.
+def take_file(path: Path, *, now: str, digest: str | None = None, place: str = "") -> Taken:
+    """Read a wheel or a source distribution and hash it, unless its ``digest`` is given.
 
-    DataError for a wheel that is damaged, misnamed, or whose variant breaks a rule.
+    ``now`` is when it is added. DataError for a file that is damaged, misnamed, or whose variant breaks a
+    rule.
     """
+    if path.name.endswith(SDIST_SUFFIX):
+        return _take_sdist(path, now=now, digest=digest, place=place)
     project, _, label = name_parts(path.name)
     with WheelArchive.open(path) as archive:
         archive.require_sound()
@@ -60,13 +65,32 @@ def take_wheel(path: Path, *, now: str, digest: str | None = None, place: str = 
     return Taken(project, _entry(state, sha256, now, content, variant), content)
 
 
+def _take_sdist(path: Path, *, now: str, digest: str | None, place: str) -> Taken:
+    project, _, _ = name_parts(path.name)
+    found = path.stat()
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            top = path.name.removesuffix(SDIST_SUFFIX)
+            stated = archive.extractfile(f"{top}/PKG-INFO")
+            python = stated_python(stated.read() if stated else b"", path.name)
+            for _ in archive:  # to its end: a file that was cut is found here
+                pass
+    except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
+        raise DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
+    sha256 = digest or digest_of_file(path)
+    if path.stat() != found:
+        raise DataError(f"{path} changed while it was read")
+    state = State(path.name, found.st_size, found.st_mtime_ns, place)
+    return Taken(project, _entry(state, sha256, now, None, None, python=python))
+
+
 def take_listed(path: str, state: State, *, now: str, digest: str) -> Taken | None:
     """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
 
-    None when it must be opened: there is no such file, or it has a label.
+    None when it must be opened: there is no such file, it has a label, or is no wheel.
     """
     project, _, label = name_parts(state.name)
-    if label is not None:
+    if label is not None or state.name.endswith(SDIST_SUFFIX):
         return None
     try:
         with open(path + METADATA_SUFFIX, "rb") as file:
@@ -76,15 +100,17 @@ def take_listed(path: str, state: State, *, now: str, digest: str) -> Taken | No
     return Taken(project, _entry(state, digest, now, content, None), content, beside=True)
 
 
-def _entry(state: State, sha256: str, now: str, metadata: bytes, variant: str | None) -> Entry:
+def _entry(
+    state: State, sha256: str, now: str, metadata: bytes | None, variant: str | None, *, python: str = ""
+) -> Entry:
     return Entry(
         name=state.name,
         size=state.size,
         changed=state.changed,
         sha256=sha256,
         uploaded=now,
-        metadata=hashlib.sha256(metadata).hexdigest(),
-        requires_python=stated_python(metadata, state.name),
+        metadata="" if metadata is None else hashlib.sha256(metadata).hexdigest(),
+        requires_python=python if metadata is None else stated_python(metadata, state.name),
         variant=variant,
         place=state.place,
     )
