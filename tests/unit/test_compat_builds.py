@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from packaging.version import Version
 
@@ -18,7 +20,8 @@ from rocm_wheels.model.compat.builds import (
 from rocm_wheels.model.compat.explain import explain, issue_statement
 from rocm_wheels.model.compat.images import images, images_with
 from rocm_wheels.model.compat.known import all_issues, known_issues
-from rocm_wheels.model.compat.releases import index_named
+from rocm_wheels.model.compat.releases import CHANNELS, index_named, indexes, indexes_for
+from rocm_wheels.model.gfx import gfx_targets
 
 
 def test_versions_are_compared_as_versions():
@@ -150,3 +153,19 @@ def test_the_answer_and_what_it_rests_on(case: tuple[str, str, str, str | None, 
 def test_the_issues_of_a_build_come_with_the_answer():
     found = explain(Version("2.12.0"), Version("7.14.0"), "gfx90a")
     assert "ROCm/TheRock#7081" in {one.issue for one in found.issues}
+
+
+def test_indexes_and_builds_agree_about_whom_they_serve():
+    order = [one.name for one in indexes()]
+    for target, platform, channel in product(gfx_targets(), ("linux", "windows"), CHANNELS):
+        found = indexes_for(target, platform=platform, channel=channel)
+        assert [one.name for one in found] == sorted((one.name for one in found), key=order.index)
+        for one in found:
+            assert (platform, target) in one.kinds
+            assert one.channel == channel
+            assert one.reason
+    for build in builds():
+        for platform, targets in build.targets.items():
+            for target, python in product(targets, build.pythons):
+                found = indexes_for(target, platform=platform, channel=build.index.channel, python=python)
+                assert build.index.name in {one.name for one in found}, (build, platform, target, python)
