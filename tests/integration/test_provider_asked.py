@@ -122,7 +122,7 @@ def test_a_variable_that_cannot_be_read_is_said_without_a_trace(installed: Path,
     assert asked.returncode != 0 and asked.stderr.rstrip().endswith(f"ValueError: {message}")
 
 
-def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path) -> None:
+def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
     began = time.monotonic()
@@ -155,6 +155,8 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path) -> None:
     (tmp_path / "rocminfo").chmod(0o755)
     assert not run_program(("no-such-program",), env, 1).found
     assert run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert "cannot be started: No such file" in run_program(("rocm_agent_enumerator",), env, 5).fault
 
 
 def test_it_says_what_it_reports(installed: Path) -> None:

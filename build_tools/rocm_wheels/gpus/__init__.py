@@ -12,7 +12,7 @@ installers run before anything is chosen and which may therefore need nothing.
 | ``pci`` ``pci_names`` | the table of PCI ids |
 | ``forced`` ``visible`` | variables: what states GPUs in place of a look, what hides them |
 | ``rocm`` | every ROCm on the machine |
-| ``names`` | names of targets, generic ones, what poses as what |
+| ``names`` | names of targets, and generic ones |
 | ``properties`` | hardware as features of wheel variants |
 | ``programs`` | the one door to other programs |
 """

@@ -1,4 +1,4 @@
-"""Names of GPU targets: numbers and texts into names, generic targets, and what is close enough to pose as.
+"""Names of GPU targets: numbers and texts into names and back, and the generic targets.
 
 Source: LLVM, "User Guide for AMDGPU Backend" (processors, and which of them a generic one covers).
 """
@@ -76,17 +76,6 @@ def version_of(chip: str) -> str:
     if not is_chip(chip):
         raise ValueError(f"{chip!r} is not the name of a GPU such as gfx942")
     return f"{int(chip[3:-2])}.{int(chip[-2], 16)}.{int(chip[-1], 16)}"
-
-
-def compatible(chip: str) -> tuple[str, ...]:
-    """Return the targets that a chip may pose as, the closest first, itself not among them.
-
-    They are those that the same generic target covers: they share its instructions. Code made for exactly
-    one of them may use more than that, so this is likely to work and never certain.
-    """
-    generic = generic_of(chip)
-    others = [one for one in GENERICS[generic] if one != chip] if generic else []
-    return tuple(sorted(others, key=lambda one: (one[:-1] != chip[:-1], others.index(one))))
 
 
 def _named(major: int, minor: int, stepping: int) -> str | None:

@@ -35,33 +35,39 @@ def run_program(words: Sequence[str], env: Mapping[str, str], timeout: float) ->
     program that hangs inside the GPU driver does not even die.
     """
     import shutil
-    import subprocess
-    import tempfile
 
     program = shutil.which(words[0], path=env.get("PATH", os.defpath))
     if program is None:
         return ProgramAnswer(found=False)
+    try:
+        return _answer([program, *words[1:]], words[0], env, timeout)
+    except OSError as cause:  # no program for this system, or no place for its output
+        return ProgramAnswer(fault=f"{words[0]} cannot be started: {cause.strerror or cause}")
+
+
+def _answer(words: Sequence[str], name: str, env: Mapping[str, str], timeout: float) -> ProgramAnswer:
+    import subprocess
+    import tempfile
+
+    # files and no pipes: nobody has to wait for the end of what a killed program left behind
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            running = subprocess.Popen(
-                [program, *words[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=dict(env),
-                start_new_session=os.name == "posix",
-            )
-        except OSError as cause:
-            return ProgramAnswer(fault=f"{words[0]} cannot be started: {cause.strerror or cause}")
+        running = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=dict(env),
+            start_new_session=os.name == "posix",
+        )
         try:
             code = running.wait(timeout)
         except subprocess.TimeoutExpired:
             _kill(running)
-            return ProgramAnswer(fault=f"{words[0]} did not answer within {timeout:g} seconds")
+            return ProgramAnswer(fault=f"{name} did not answer within {timeout:g} seconds")
         text, said = (_text(one) for one in (out, err))
     if code != 0:
         last = (said.strip() or text.strip() or "no output").splitlines()[-1].strip()
-        return ProgramAnswer(text, f"{words[0]} failed with exit code {code}: {last}")
+        return ProgramAnswer(text, f"{name} failed with exit code {code}: {last}")
     return ProgramAnswer(text)
 
 
