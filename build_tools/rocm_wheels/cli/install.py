@@ -1,0 +1,174 @@
+"""``rocm-wheels install``: torch and what belongs to it, for the GPUs of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
+
+if TYPE_CHECKING:
+    from rocm_wheels.hosts.install.cache import Cache
+    from rocm_wheels.hosts.install.plan import Plan
+
+_HELP = """Install torch and its companions: the builds for this machine's GPUs, from one index.
+
+PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
+[default: torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose` says; triton and ROCm's
+packages are those that it requires. Nothing is installed before every file is here and checked; afterwards
+what is installed is compared with what was chosen. Exit code 17 when anything is not so.
+
+\b
+From where what comes:
+  torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI
+  other torch projects that it has not (torchao)          PyPI, if without compiled code
+  the rest that it has not (sympy, numpy)                 PyPI, or --dependency-index
+
+Downloads are kept in ~/.cache/rocm-wheels, and go on where they broke off.
+"""
+
+
+@click.command("install", help=_HELP)
+@click.argument("packages", nargs=-1, metavar="[PACKAGES]...")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
+@click.option(
+    "--uv/--pip",
+    "by_uv",
+    default=True,
+    help="Install by uv, which comes with this program [default], or by the pip of the environment.",
+)
+@click.option(
+    "--target-python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="Environment or interpreter to install into [default: the active one, else that of this program].",
+)
+@click.option(
+    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
+)
+@click.option(
+    "--dependency-index",
+    metavar="URL",
+    help="Where comes from what the index has not [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
+)
+@click.option("--channel", default="stable", show_default=True, help="Of the known indexes, which.")
+@click.option("--pre", is_flag=True, help="Pre-releases too.")
+@click.option("--gfx", multiple=True, metavar="GFX", help="For these GPUs, not those found here; none: CPU.")
+@click.option("--rocm", metavar="VERSION", help="For this ROCm, not that found here.")
+@click.option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
+@click.option("--no-cache", is_flag=True, help="Keep nothing: downloads are gone in the end.")
+@click.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    packages: tuple[str, ...],
+    dry_run: bool,
+    by_uv: bool,
+    target_python: Path | None,
+    index: str | None,
+    dependency_index: str | None,
+    channel: str,
+    pre: bool,
+    gfx: tuple[str, ...],
+    rocm: str | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+    require_hashes: bool,
+    as_json: bool,
+) -> None:
+    """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.hosts.install import Request, carry_out, make_plan
+    from rocm_wheels.hosts.install.plan import as_json as plan_as_json
+
+    if cache_dir is not None and no_cache:
+        raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
+    env = environment()
+    request = Request(
+        packages=packages,
+        index=index,
+        dependency_index=dependency_index,
+        python=target_python,
+        installer="uv" if by_uv else "pip",
+        channel=channel,
+        pre=pre,
+        gfx=gfx,
+        rocm=rocm,
+        require_hashes=require_hashes,
+    )
+    with _cache(cache_dir, no_cache=no_cache, env=env) as cache:
+        planned = make_plan(request, cache, env)
+        said: list[str] = []
+        if not dry_run:
+            for line in _lines(planned.plan):
+                log.note(line)
+            said = carry_out(planned, cache, env, cached=not no_cache)
+        if as_json:
+            done = {"dry_run": dry_run, "installed": said}
+            click.echo(json.dumps({**plan_as_json(planned.plan, cache), **done}, indent=1))
+        elif dry_run:
+            _print(planned.plan, cache)
+        else:
+            _print_result(planned.plan, said)
+
+
+@contextlib.contextmanager
+def _cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[Cache]:
+    from rocm_wheels.hosts.install.cache import Cache, cache_folder
+    from rocm_wheels.hosts.install.carrying_out import throw_away_cache
+
+    if no_cache:
+        with throw_away_cache() as cache:
+            yield cache
+    else:
+        yield Cache(folder.absolute() if folder else cache_folder(env, sys.platform))
+
+
+def _print(plan: Plan, cache: Cache) -> None:
+    from rocm_wheels.hosts.install.plan import commands
+
+    for line in _lines(plan):
+        click.echo(line)
+    for line in plan.warnings:
+        log.warn(line)
+    by_hand = commands(plan, cache)
+    click.echo("by hand:" if by_hand else "nothing is to be done")
+    for line in by_hand:
+        click.echo(f"  {line}")
+
+
+def _lines(plan: Plan) -> list[str]:
+    from rocm_wheels.hosts.install.cache import amount
+    from rocm_wheels.shell import hide_credentials
+
+    lines = [f"into {plan.target}, by {plan.installer}", f"from {hide_credentials(plan.index)}"]
+    if any(item.offer.source == "dependencies" for item in plan.items):
+        lines.append(f"what that has not from {hide_credentials(plan.dependencies)}")
+    if plan.choice is not None:
+        lines += [f"note: {note}" for note in plan.choice.notes]
+    names = [f"{item.offer.project} {item.offer.version}" for item in plan.items]
+    wide = max((len(name) for name in names), default=0)
+    for name, item in zip(names, plan.items, strict=True):
+        label = f" variant {item.offer.label}" if item.offer.label else ""
+        size = "" if item.keep else f"{amount(item.offer.size)}, "
+        lines.append(f"  {name:{wide}}  {size}{item.does}{label}")
+    lines += [f"removed first: {one}, whose files are in the way" for one in plan.removed]
+    if plan.changed:
+        lines.append(f"to fetch: {amount(plan.to_fetch)}")
+    return lines
+
+
+def _print_result(plan: Plan, said: list[str]) -> None:
+    for line in plan.warnings:
+        log.warn(line)
+    how = "installed" if plan.changed else "all of it was installed already"
+    click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(said)}")
+    if plan.visible_line:
+        click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")

@@ -1,0 +1,21 @@
+"""Install torch and what belongs to it: exactly the files that were chosen, checked, and all or nothing.
+
+``make_plan`` chooses, resolves and compares without changing anything; ``carry_out`` fetches every file,
+installs them by uv or pip in one go and looks whether it is so. From where which project may come is
+``rule``'s to say.
+
+| module | what it does |
+|---|---|
+| ``asked`` | pip's words for packages |
+| ``target`` | the environment: which Python, may it be changed, what is in it |
+| ``rule`` ``offers`` ``view`` | from where each project comes; one index for the resolver, served here |
+| ``resolve`` | the whole set, by uv's resolver |
+| ``plan`` ``planning`` | what will be done, and the commands to do it by hand |
+| ``cache`` ``download`` ``fetch`` ``progress`` | large files: carried on, checked, kept |
+| ``carrying_out`` ``records`` ``belonging`` | install, then look whether that is what is there |
+"""
+
+from rocm_wheels.hosts.install.carrying_out import carry_out
+from rocm_wheels.hosts.install.planning import Request, make_plan
+
+__all__ = ["Request", "carry_out", "make_plan"]

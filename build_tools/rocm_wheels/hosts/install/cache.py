@@ -1,0 +1,136 @@
+"""Where downloaded wheels are kept: by sha256, so that no two runs, indexes or environments fetch one twice.
+
+| below the cache | what it is |
+|---|---|
+| ``wheels/sha256/ab/<digest>/<file>`` | a whole file, checked |
+| ``parts/<key>/part``, ``state.json`` | one that is under way, and what the server said of it |
+| ``urls/<digest of the URL>.json`` | which file a URL had whose index says no digest |
+| ``sets/<key>/`` | the files of one installation under the names that installers read (hard links) |
+| ``locks/<key>/`` | who is at work on an environment, or on the cache |
+
+All of it can be deleted at any time; what is needed is fetched again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import HostError
+from rocm_wheels.workspace import write_json
+
+_CLOSED = "name another folder with --cache-dir, or keep nothing with --no-cache"
+
+
+@dataclass(frozen=True)
+class Validators:
+    """What a server says by which a file is known again: ETag and Last-Modified ("" for none), its size."""
+
+    etag: str = ""
+    modified: str = ""
+    size: int | None = None
+
+    @property
+    def strong(self) -> str:
+        """What ``If-Range`` may hold: a strong ETag, else the date (RFC 9110, 13.1.5); "" for neither."""
+        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache folder. Nothing is made before it is used."""
+
+    root: Path
+
+    def wheel(self, sha256: str, name: str) -> Path:
+        """Return the place of a file with this digest."""
+        return self.root / "wheels" / "sha256" / sha256[:2] / sha256 / name
+
+    def part(self, sha256: str | None, url: str) -> Path:
+        """Return the folder of a file under way: by its digest, else by its URL."""
+        return self.root / "parts" / (sha256 or f"url-{key_of(url)}")
+
+    def set_folder(self, names: Mapping[str, str]) -> Path:
+        """Return the folder of files that are installed together, given their digests by name."""
+        said = json.dumps(sorted(names.items()))
+        return self.root / "sets" / key_of(said)[:16]
+
+    def lock(self, key: str) -> Path:
+        """Return the folder to hold while something is worked on."""
+        return self.root / "locks" / key
+
+    def remember(self, url: str, said: Validators, sha256: str) -> None:
+        """Note which file a URL had."""
+        known = {"url": url, "etag": said.etag, "modified": said.modified, "size": said.size}
+        write_json(self._noted(url), {**known, "sha256": sha256})
+
+    def remembered(self, url: str, said: Validators, name: str) -> Path | None:
+        """Return the file that a URL had, when the server still says the same of it; None otherwise."""
+        try:
+            known = json.loads(self._noted(url).read_text(encoding="utf-8"))
+            then = Validators(known["etag"], known["modified"], known["size"])
+            path = self.wheel(str(known["sha256"]), name)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return path if then == said and said.strong and path.is_file() else None
+
+    def require_writable(self) -> None:
+        """Raise HostError where no file can be made."""
+        probe = self.root / "parts" / f".probe-{os.getpid()}"
+        try:
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as cause:
+            raise HostError(
+                f"the cache {self.root} cannot be written: {cause.strerror}", tip=_CLOSED
+            ) from None
+
+    def require_room(self, size: int) -> None:
+        """Raise HostError when so many bytes more do not fit on its disk."""
+        place = self.root
+        while not place.exists():
+            place = place.parent
+        free = shutil.disk_usage(place).free
+        if size > free:
+            raise HostError(
+                f"{amount(size)} are to be fetched, and {self.root} has room for {amount(free)}",
+                tip="free some space, or name a folder on another disk with --cache-dir",
+            )
+
+    def _noted(self, url: str) -> Path:
+        return self.root / "urls" / f"{key_of(url)}.json"
+
+
+def cache_folder(env: Mapping[str, str], platform: str) -> Path:
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/rocm-wheels``, on Windows below ``%LOCALAPPDATA%``.
+
+    A relative XDG_CACHE_HOME is none (XDG Base Directory Specification).
+    """
+    if platform == "win32" and env.get("LOCALAPPDATA"):
+        return Path(env["LOCALAPPDATA"]) / "rocm-wheels" / "cache"
+    said = env.get("XDG_CACHE_HOME", "")
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return (Path(said) if Path(said).is_absolute() else home / ".cache") / "rocm-wheels"
+
+
+def key_of(text: str) -> str:
+    """Return a name for a folder that stands for a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def amount(size: int | None) -> str:
+    """Return a number of bytes for people: ``2.1 GB``."""
+    if size is None:
+        return "unknown size"
+    value = float(size)
+    for unit in ("bytes", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

@@ -1,0 +1,201 @@
+"""Carry a plan out: fetch everything, then install it by pip or uv in one go, then look whether it is so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocm_wheels import log, process
+from rocm_wheels.errors import DataError, HostError
+from rocm_wheels.hosts.install.belonging import unmet
+from rocm_wheels.hosts.install.cache import Cache
+from rocm_wheels.hosts.install.download import Patience, Wanted
+from rocm_wheels.hosts.install.fetch import fetch_all
+from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words
+from rocm_wheels.hosts.install.planning import Planned
+from rocm_wheels.hosts.install.records import differences, wheel_record
+from rocm_wheels.hosts.install.resolve import installer_environment
+from rocm_wheels.hosts.install.target import installed
+from rocm_wheels.hosts.install.view import served
+from rocm_wheels.hosts.installed.builds import build_of
+from rocm_wheels.sdk.uv import uv_program
+from rocm_wheels.wheels.metadata import parse_metadata
+from rocm_wheels.wheels.names import parse_wheel_name
+
+
+def carry_out(
+    planned: Planned,
+    cache: Cache,
+    env: Mapping[str, str],
+    *,
+    patience: Patience | None = None,
+    cached: bool = True,
+) -> list[str]:
+    """Install; returns what is installed now, for people. HostError with what is not so.
+
+    Nothing of the environment is touched before every file is here, whole and checked. ``cached``: the
+    installer may keep what it unpacks, too.
+    """
+    plan = planned.plan
+    files = _fetch(plan, cache, patience)
+    folder = plan.folder(cache)
+    if plan.changed:
+        _link(plan, files, folder)
+        _build(planned, folder, env)
+        _install(plan, files, folder, env, cached=cached)
+    said = check(plan, files)
+    shutil.rmtree(folder, ignore_errors=True)
+    return said
+
+
+def check(plan: Plan, files: Mapping[str, Path]) -> list[str]:
+    """Look whether everything is installed as planned and belongs together; HostError with all that is not.
+
+    torch is the build that was chosen when its RECORD is that of the wheel, file by file.
+    """
+    there = installed(plan.target)
+    versions = {name: one.version for name, one in there.items()}
+    faults, said = [], []
+    for item in plan.items:
+        offer, now = item.offer, there.get(item.offer.project)
+        if now is None or now.version != str(offer.version):
+            faults.append(f"{offer.project} {offer.version} is not installed, but {now or 'nothing'}")
+            continue
+        path = files.get(offer.project)
+        if path is not None and not item.keep:
+            entries = wheel_record(offer, path)
+            faults += [f"{now}: {text}" for text in differences(entries or [], now)]
+        faults += [f"{now} requires {text}" for text in unmet(now.requires, versions, plan.target.markers)]
+        if offer.project == "torch":
+            faults += _kind_fault(plan, build := build_of(now).kind)
+            said.append(f"{now} (built for {build})")
+        elif item.offer.source == "index":
+            said.append(str(now))
+    if faults:
+        raise HostError(
+            "what is installed is not what was chosen:\n  " + "\n  ".join(faults),
+            tip="run the same command again; `rocm-wheels doctor` tells more about the environment",
+        )
+    return said
+
+
+def _kind_fault(plan: Plan, kind: str) -> list[str]:
+    """Say when torch serves AMD GPUs by the choice, and is of another kind by its own files."""
+    gpus = plan.choice.served if plan.choice else ()
+    serves = any(yes and gpu.vendor == "amd" for gpu, yes in gpus)
+    return [f"torch was chosen for an AMD GPU, and was built for {kind}"] if serves and kind != "rocm" else []
+
+
+def _fetch(plan: Plan, cache: Cache, patience: Patience | None) -> dict[str, Path]:
+    wanted = {
+        item.offer.project: Wanted(item.offer.name, item.offer.url, item.offer.sha256, item.offer.size)
+        for item in plan.changed
+    }
+    fetched = fetch_all(list(wanted.values()), cache, patience=patience)
+    files = {project: fetched[one].path for project, one in wanted.items()}
+    for item in plan.changed:
+        if not item.offer.is_sdist:
+            _require_right(item.offer.project, str(item.offer.version), item.offer.name, files)
+    return files
+
+
+def _require_right(project: str, version: str, name: str, files: Mapping[str, Path]) -> None:
+    """Refuse a file that is no wheel, or not of the name that it goes by, before anything is installed."""
+    from rocm_wheels.index.reach import Reach
+
+    path = files[project]
+    try:
+        said = parse_metadata(Reach().texts(path.as_uri(), name, None)[0], name=name)
+    except DataError as cause:
+        raise HostError(f"{path} cannot be installed") from cause
+    expected = parse_wheel_name(name)
+    if said.version != expected.version:
+        raise HostError(f"{name} holds {said.name} {said.version}", tip="the index gives it out wrongly")
+
+
+def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:
+    """Put the files into one folder, under the names that installers read: they know no variant labels."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for item in plan.changed:
+        source, name = files[item.offer.project].resolve(), folder / item.offer.shown
+        try:
+            os.link(source, name)
+        except OSError:  # another disk
+            try:
+                name.symlink_to(source)
+            except OSError:  # Windows, without the right to
+                shutil.copyfile(source, name)
+
+
+def _build(planned: Planned, folder: Path, env: Mapping[str, str]) -> None:
+    """Make wheels of source distributions (ROCm's ``rocm`` is one), from the same offers as everything."""
+    sources = [item.offer for item in planned.plan.changed if item.offer.is_sdist]
+    if not sources:
+        return
+    with served(planned.offers) as url:
+        for one in sources:
+            log.note(f"building {one.shown}")
+            words = [str(uv_program()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
+            words += ["--python", str(planned.plan.target.python), "--default-index", url]
+            process.run(
+                [*words, "--out-dir", str(folder), str(folder / one.shown)],
+                env=installer_environment(env),
+                check=HostError,
+                what=f"building {one.shown}",
+                tip="nothing was installed",
+            )
+            (folder / one.shown).unlink()
+
+
+def _install(
+    plan: Plan, files: Mapping[str, Path], folder: Path, env: Mapping[str, str], *, cached: bool
+) -> None:
+    uv = str(uv_program())
+    quiet = installer_environment(env)
+    names = ", ".join(f"{item.offer.project} {item.offer.version}" for item in plan.changed)
+    log.note(f"installing {names}")
+    words = install_words(plan, folder, uv, cached=cached)
+    try:
+        if plan.removed:
+            log.note(
+                f"removing {', '.join(map(str, plan.removed))}, which has the same folder as the new triton"
+            )
+            process.run(remove_words(plan, uv), env=quiet, check=HostError, what="removing the other triton")
+        process.run(words, env=quiet, check=HostError, what=f"{plan.installer} install")
+    except HostError as cause:
+        by_hand = as_typed(plan, install_words(plan, folder, "uv"))
+        on = f"; or, as all files are here:\n{by_hand}" if cached else ""
+        tip = f"{f'{cause.tip}; then ' if cause.tip else ''}run the same command again{on}"
+        raise HostError(_left(plan, files), tip=tip) from cause
+
+
+def _left(plan: Plan, files: Mapping[str, Path]) -> str:
+    """Say what is installed of a set whose installation failed: an installer may leave halves."""
+    there = installed(plan.target)
+    now = []
+    whole = 0
+    for item in plan.changed:
+        found = there.get(item.offer.project)
+        if found is None:
+            now.append(f"{item.offer.project} missing")
+            continue
+        right = found.version == str(item.offer.version)
+        half = right and bool(differences(wheel_record(item.offer, files[item.offer.project]) or [], found))
+        whole += right and not half
+        now.append(f"{found}{' in part' if half else ''}")
+    return (
+        f"the installation failed; {whole} of {len(plan.changed)} packages are installed as planned."
+        f" There is now: {', '.join(now)}"
+    )
+
+
+@contextlib.contextmanager
+def throw_away_cache() -> Iterator[Cache]:
+    """Give a cache that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        yield Cache(Path(folder))

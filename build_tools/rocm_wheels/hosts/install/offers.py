@@ -1,0 +1,297 @@
+"""What an installer is offered of each project: from one place each (``rule``), one file of each version."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.tags import Tag
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.hosts.choose.candidate import Candidate
+from rocm_wheels.hosts.choose.sift import kind_of
+from rocm_wheels.hosts.install.rule import is_closed, is_pure, only_pure
+from rocm_wheels.hosts.installed.distributions import Distribution
+from rocm_wheels.index.reach import ACCEPT, Reach, UnreachableError, local_path
+from rocm_wheels.index.reading import Link, file_name, read_page
+from rocm_wheels.shell import hide_credentials
+from rocm_wheels.wheels.metadata import parse_metadata
+from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
+
+_NOT_THERE = (403, 404, 410)  # S3 says 403 of what is not there
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One file of one version: ``shown`` is its name for installers, which know no variant labels.
+
+    ``source`` is ``index``, ``dependencies`` or ``installed`` (it is there already, and fits).
+    """
+
+    project: str
+    version: Version
+    shown: str
+    name: str
+    url: str
+    source: str
+    sha256: str | None = None
+    size: int | None = None
+    label: str | None = None
+    requires_python: str = ""
+    yanked: str | None = None
+    metadata: str | None = None
+
+    @property
+    def is_sdist(self) -> bool:
+        """Tell whether it has to be built first."""
+        return not self.shown.endswith(".whl")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where offers come from.
+
+    ``torch`` is the wheel that was chosen, None where torch is not part of it. ``choose`` returns the best
+    file of a version of a project that has variants, None when this machine can use none. ``steady`` are the
+    projects of which pre-releases are left out, where there are releases.
+    """
+
+    index: str
+    dependencies: str
+    tags: Sequence[Tag]
+    installed: Mapping[str, Distribution]
+    choose: Callable[[str, Version], Candidate | None]
+    torch: Candidate | None = None
+    steady: frozenset[str] = frozenset()
+
+
+class Offers:
+    """Looks each project up once. ``faults`` are indexes that could not be read, as (project, what);
+    ``left_out`` the projects of which files with compiled code are not offered."""
+
+    def __init__(self, places: Places, reach: Reach) -> None:
+        self._places = places
+        self._reach = reach
+        self._known: dict[str, tuple[Offer, ...]] = {}
+        self._texts: dict[str, bytes] = {}
+        self._lock = threading.RLock()
+        self._ranks = {tag: number for number, tag in reversed(list(enumerate(places.tags)))}
+        self._flat: tuple[Link, ...] | None = None
+        self._failed: dict[str, UnreachableError] = {}
+        self.faults: list[tuple[str, str]] = []
+        self.left_out: list[str] = []
+
+    def of(self, project: str) -> tuple[Offer, ...]:
+        """Return what is offered of a project, () when nothing is; UnreachableError when an index fails."""
+        with self._lock:
+            if project in self._failed:  # resolvers ask again and again; the network was asked often enough
+                raise self._failed[project]
+            if project not in self._known:
+                try:
+                    self._known[project] = self._look(project)
+                except UnreachableError as cause:
+                    self.faults.append((project, str(cause)))
+                    self._failed[project] = cause
+                    raise
+            return self._known[project]
+
+    def preferred(self) -> list[tuple[str, str]]:
+        """Return the versions that are installed of what may come from the index of dependencies."""
+        there = self._places.installed
+        return [
+            (name, one.version) for name, one in there.items() if self._installed(name) and _is_open(name)
+        ]
+
+    def not_offered(self) -> list[str]:
+        """Return the projects that were looked up in vain."""
+        with self._lock:
+            return [name for name, found in self._known.items() if not found]
+
+    def find(self, project: str, version: str) -> Offer | None:
+        """Return the offer of a version."""
+        wanted = Version(version)
+        return next((one for one in self.of(project) if one.version == wanted), None)
+
+    def named(self, project: str, shown: str) -> Offer | None:
+        """Return the offer that is shown under a name."""
+        return next((one for one in self.of(project) if one.shown == shown), None)
+
+    def metadata(self, offer: Offer) -> bytes:
+        """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel."""
+        with self._lock:
+            if offer.url not in self._texts:
+                self._texts[offer.url] = self._read(offer)
+            return self._texts[offer.url]
+
+    def requires(self, offer: Offer) -> tuple[str, ...]:
+        """Return what a wheel requires; () of a source distribution, which says it when it is built."""
+        if offer.is_sdist:
+            return ()
+        return parse_metadata(self.metadata(offer), name=offer.name).requires_dist
+
+    def extras(self, offer: Offer) -> tuple[str, ...]:
+        """Return the extras that a wheel has, by normalized name."""
+        said = parse_metadata(self.metadata(offer), name=offer.name).provides_extra
+        return tuple(canonicalize_name(one) for one in said)
+
+    def content(self, offer: Offer) -> bytes:
+        """Return a whole (small) file."""
+        answer = self._reach.get(offer.url)
+        if answer.status != 200:
+            raise UnreachableError(f"{offer.url} answers {answer.status}")
+        return answer.content
+
+    def _read(self, offer: Offer) -> bytes:
+        if offer.source == "installed":
+            return (self._places.installed[offer.project].info / "METADATA").read_bytes()
+        if offer.metadata is not None:
+            answer = self._reach.get(offer.url + ".metadata")
+            if answer.status == 200:
+                if offer.metadata and hashlib.sha256(answer.content).hexdigest() != offer.metadata.lower():
+                    raise DataError(f"{offer.name}.metadata is not what the page says of it")
+                return answer.content
+        return self._reach.texts(offer.url, offer.name, offer.size)[0]
+
+    def _look(self, project: str) -> tuple[Offer, ...]:
+        found = self._page(self._places.index, project, "index")
+        torch = self._places.torch
+        if torch is not None and project == "torch":
+            picked = _of_candidate(project, torch)
+            found = (picked, *(one for one in found if one.version != picked.version))
+        if torch is not None and is_closed(project):
+            found = same_build(found, Version(torch.version))
+        if found or is_closed(project):
+            return found
+        rest = self._page(self._places.dependencies, project, "dependencies")
+        there = None if only_pure(project) else self._installed(project)
+        return (*(one for one in rest if there is None or one.version != there.version), *_some(there))
+
+    def _page(self, index: str, project: str, source: str) -> tuple[Offer, ...]:
+        links = self._links(f"{index}{project}/")
+        if links is None and source == "index":
+            links = self._listed(index)
+        offers = [offer for link in links or () if (offer := _of_link(project, link, source))]
+        if source == "dependencies" and only_pure(project):
+            pure = [one for one in offers if is_pure(one.shown)]
+            if len(pure) < len(offers):
+                self.left_out.append(project)
+            offers = pure
+        finals = [one for one in offers if not one.version.is_prerelease]
+        if finals and (project in self._places.steady or not is_closed(project)):
+            offers = finals
+        varied = {one.version for one in offers if one.label is not None}
+        found = self._best(one for one in offers if one.version not in varied)
+        for version in sorted(varied):
+            if (candidate := self._places.choose(project, version)) is not None:
+                found.append(_of_candidate(project, candidate))
+        return tuple(found)
+
+    def _links(self, url: str) -> tuple[Link, ...] | None:
+        answer = self._reach.get(url, accept=ACCEPT)
+        if answer.status in _NOT_THERE:
+            return None
+        if answer.status != 200:
+            raise UnreachableError(f"{hide_credentials(url)} answers {answer.status}")
+        return read_page(answer.content, answer.kind, answer.url).links
+
+    def _listed(self, index: str) -> tuple[Link, ...] | None:
+        """Return the files that a folder or page itself lists: an index need not have a page a project."""
+        if self._flat is None:
+            root = local_path(index)
+            files = sorted(one for one in root.iterdir() if one.is_file()) if root else ()
+            here = tuple(Link(one.name, one.name, one.as_uri(), size=one.stat().st_size) for one in files)
+            self._flat = here if root else self._links(index) or ()
+        return self._flat
+
+    def _best(self, offers: Iterable[Offer]) -> list[Offer]:
+        """Keep one file of each version that this Python can use: the best wheel, else the sources."""
+        best: dict[Version, tuple[float, Offer]] = {}
+        for one in offers:
+            rank = float("inf")
+            if not one.is_sdist:
+                ranks = [self._ranks[tag] for tag in _tags(one.shown) if tag in self._ranks]
+                if not ranks:
+                    continue
+                rank = min(ranks)
+            if one.version not in best or rank < best[one.version][0]:
+                best[one.version] = (rank, one)
+        found = [one for _, one in best.values()]
+        wheels = [one for one in found if not one.is_sdist]
+        return found if not wheels or (found and is_closed(found[0].project)) else wheels
+
+    def _installed(self, project: str) -> Offer | None:
+        there = self._places.installed.get(project)
+        if there is None or there.editable or not (there.info / "METADATA").is_file():
+            return None
+        try:
+            version = Version(there.version)
+        except InvalidVersion:
+            return None
+        shown = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
+        return Offer(project, version, shown, shown, there.info.as_uri(), "installed", metadata="")
+
+
+def same_build(offers: Sequence[Offer], torch: Version) -> tuple[Offer, ...]:
+    """Leave out builds that are for another torch, by the local part of their versions.
+
+    Of one public version those with torch's own local part (``+rocm7.2``) come before all others; ``+cu128``
+    is never beside ``+rocm7.2``. Where torch says nothing, neither does this.
+    """
+    kind = kind_of(torch)
+    if not kind:
+        return tuple(offers)
+    same = {one.version.public for one in offers if one.version.local == torch.local}
+
+    def goes_with_it(one: Offer) -> bool:
+        if one.version.local == torch.local:
+            return True
+        has_better = one.project != "torch" and one.version.public in same
+        return not has_better and kind_of(one.version) in ("", kind)
+
+    return tuple(one for one in offers if goes_with_it(one))
+
+
+def _is_open(project: str) -> bool:
+    return not is_closed(project) and not only_pure(project)
+
+
+def _some(offer: Offer | None) -> tuple[Offer, ...]:
+    return () if offer is None else (offer,)
+
+
+def _tags(name: str) -> frozenset[Tag]:
+    return parse_wheel_name(name).tags
+
+
+def _of_candidate(project: str, one: Candidate) -> Offer:
+    fields = split_wheel_name(one.name)
+    return Offer(
+        project, Version(one.version), replace(fields, label="").file_name, one.name, one.url, "index",
+        one.sha256, one.size, one.label, one.requires_python, one.yanked,
+    )  # fmt: skip
+
+
+def _of_link(project: str, link: Link, source: str) -> Offer | None:
+    """Return what a link of a page offers; None for what no installer takes: other files, other names."""
+    name, label = file_name(link), None
+    try:
+        if name.endswith(".whl"):
+            parsed = parse_wheel_name(name)
+            found, version = parsed.name, parsed.version
+            label = parsed.label
+        elif name.endswith(".tar.gz"):
+            found, version = parse_sdist_filename(name)
+        else:
+            return None
+    except (DataError, InvalidSdistFilename, InvalidVersion):
+        return None
+    if canonicalize_name(found) != project:
+        return None
+    return Offer(
+        project, version, name, name, link.url, source, link.sha256, link.size, label,
+        link.requires_python, link.yanked, link.metadata,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""The whole set: what is asked for with all that it requires, by a real resolver and from one index.
+
+uv resolves, also where pip installs: it never fetches a wheel to read its METADATA, its answers are the same
+whichever pip an environment has, and both then install exactly the files that it named.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels import process
+from rocm_wheels.errors import HostError, RocmWheelsError
+from rocm_wheels.hosts.install.offers import Offer, Offers
+from rocm_wheels.hosts.install.rule import is_closed, stranger
+from rocm_wheels.hosts.install.target import Target
+from rocm_wheels.sdk.uv import uv_environment, uv_program
+
+_VIEW = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Resolves for one environment against the offers that are served at ``url``."""
+
+    offers: Offers
+    url: str
+    target: Target
+    env: Mapping[str, str]
+
+    def resolve(self, requirements: Sequence[str]) -> list[Offer]:
+        """Return one file of every project of the set, in the order in which they are installed.
+
+        HostError with the resolver's own reasons when nothing fits together, with what an index failed of, or
+        with the project that may not come from where it is.
+        """
+        found = []
+        for name, version in self._compile(requirements):
+            offer = self.offers.find(name, version)
+            if offer is None:
+                raise HostError(f"the resolver took {name} {version}, which was not offered")
+            if offer.source == "dependencies" and (why := stranger(offer.shown, self.offers.requires(offer))):
+                raise HostError(
+                    f"{name} {version} of the index of dependencies is refused: {why}",
+                    tip="build it against this torch, or name an index that has it with --index",
+                )
+            found.append(offer)
+        return _in_order(found, self.offers, self.target)
+
+    def _compile(self, requirements: Sequence[str]) -> list[tuple[str, str]]:
+        with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+            pins = Path(folder) / "pins.txt"
+            pins.write_text(_preferred(self.offers), encoding="utf-8")
+            words = [str(uv_program()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
+            words += ["--no-header", "--no-annotate", "--no-cache", "--quiet", "--prerelease", "allow"]
+            words += ["--python", str(self.target.python), "--default-index", self.url]
+            try:
+                process.capture(
+                    words,
+                    env=installer_environment(self.env),
+                    cwd=Path(folder),
+                    stdin="".join(f"{one}\n" for one in requirements).encode(),
+                    timeout=1800,
+                    check=HostError,
+                    what="resolving",
+                )
+            except HostError as cause:
+                raise _explained(cause, self.offers) from None
+            lines = [line.partition("==") for line in pins.read_text(encoding="utf-8").splitlines()]
+        return [(canonicalize_name(name), version.split()[0]) for name, _, version in lines if version]
+
+
+def _preferred(offers: Offers) -> str:
+    """Return what is installed as an earlier answer of the resolver: what fits of it is taken again."""
+    return "".join(f"{name}=={version}\n" for name, version in offers.preferred())
+
+
+def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Compose the environment of pip and uv: no option and no index of the user's reaches them.
+
+    A ``PIP_EXTRA_INDEX_URL``, or the same in a configuration file, would mix indexes again. What they ask is
+    on this machine, which is no matter for a proxy.
+    """
+    kept = (
+        "PIP_CERT",
+        "PIP_CLIENT_CERT",
+        "PIP_PROXY",
+        "UV_CACHE_DIR",
+        "UV_LINK_MODE",
+        "UV_CONCURRENT_INSTALLS",
+    )
+    clean = {
+        name: value
+        for name, value in uv_environment(env).items()
+        if not name.startswith(("PIP_", "UV_")) or name in kept
+    }
+    passing = ",".join(filter(None, [env.get("no_proxy") or env.get("NO_PROXY"), "127.0.0.1"]))
+    return {
+        **clean,
+        "NO_PROXY": passing,
+        "no_proxy": passing,
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "UV_HTTP_RETRIES": "0",  # all that they ask is on this machine
+        "UV_NO_CONFIG": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_NO_PROGRESS": "1",
+    }
+
+
+def _explained(cause: RocmWheelsError, offers: Offers) -> HostError:
+    """Say what lies behind a resolver's failure."""
+    said = _VIEW.sub("the index", str(cause))
+    if offers.faults:
+        project, why = offers.faults[0]
+        return HostError(
+            f"{project} could not be looked up: {why}",
+            tip="without it nothing is resolved, and nothing was installed; run the same command again later",
+        )
+    missing = [name for name in offers.not_offered() if f"{name} was not found" in said]
+    if missing and is_closed(missing[0]):
+        return HostError(
+            f"{said}\n{missing[0]} holds code for GPUs and is only taken from the index that was chosen,"
+            " which has none for this Python and platform",
+            tip="name an index that has it with --index",
+        )
+    if left_out := [name for name in offers.left_out if re.search(rf"\b{re.escape(name)}\b", said)]:
+        return HostError(
+            f"{said}\nof {left_out[0]} the chosen index has nothing, and only wheels without compiled code"
+            " are taken from the index of dependencies: those with are built for another torch",
+            tip="name another version of it, or an index that has it with --index",
+        )
+    return HostError(said, tip="name versions that go together, such as 'torch==2.9.*'; or another --index")
+
+
+def _in_order(found: Sequence[Offer], offers: Offers, target: Target) -> list[Offer]:
+    """Put what others require before them; of a circle, what comes first by name."""
+    by_name = {one.project: one for one in found}
+    ordered: dict[str, Offer] = {}
+
+    def place(one: Offer, above: frozenset[str]) -> None:
+        if one.project in ordered or one.project in above:
+            return
+        for name in required_names(offers.requires(one), target.markers):
+            if name in by_name:
+                place(by_name[name], above | {one.project})
+        ordered.setdefault(one.project, one)
+
+    for one in sorted(found, key=lambda offer: offer.project):
+        place(one, frozenset())
+    return list(ordered.values())
+
+
+def required_names(requires: Sequence[str], markers: Mapping[str, str]) -> list[str]:
+    """Return the projects that requirements name on this machine, those of extras included."""
+    names: list[str] = []
+    for text in requires:
+        try:
+            one = Requirement(text)
+        except InvalidRequirement:
+            continue  # the resolver has read it, or has said why not
+        if one.marker is None or "extra" in str(one.marker) or one.marker.evaluate(dict(markers)):
+            names.append(canonicalize_name(one.name))
+    return names

@@ -1,0 +1,69 @@
+"""From where each project may come. One project comes from one place; no version number decides between two.
+
+The rule, in this order:
+
+1. **The chosen index first.** What it has a usable file of comes from there and from nowhere else, as with
+   ``--index-url``: PyPI's torch is a CUDA build with the same public version, and with
+   ``--extra-index-url`` the higher version number wins, not the right build.
+2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed``): torch, torchvision,
+   torchaudio, every triton, ROCm's own packages, and all of ``amd-*``. Where the chosen index has none that
+   is an error, never a look at PyPI: anybody can register ``amd-torch-device-gfx942`` there.
+3. **The other torch projects** (torchao, torchtune, …) may come from the index of dependencies, but only as
+   wheels without compiled code (``py3-none-any``): such a wheel is for every build of torch.
+4. **What is left** (sympy, numpy, …) comes from the index of dependencies: PyPI, or the mirror that
+   ``PIP_INDEX_URL``, ``UV_DEFAULT_INDEX`` or ``--dependency-index`` name. What is installed already and
+   fits stays. A wheel from there with compiled code that requires torch is refused
+   (``stranger``): it was compiled against PyPI's torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PYPI = "https://pypi.org/simple/"
+_CLOSED = re.compile(
+    r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
+    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
+)
+_TORCH_PROJECT = re.compile(r"torch.+|tensordict")
+_NOT_REQUIRED = re.compile(r"\bextra\b")
+
+
+def is_closed(project: str) -> bool:
+    """Tell whether a project (normalized name) may come from the chosen index alone."""
+    return _CLOSED.fullmatch(project) is not None
+
+
+def only_pure(project: str) -> bool:
+    """Tell whether wheels of a project with compiled code may come from the chosen index alone."""
+    return _TORCH_PROJECT.fullmatch(project) is not None
+
+
+def is_pure(file_name: str) -> bool:
+    """Tell whether a wheel has no compiled code, by its name."""
+    return file_name.endswith("-none-any.whl")
+
+
+def stranger(file_name: str, requires: Sequence[str]) -> str | None:
+    """Say why a file of the index of dependencies is refused, None when it is not."""
+    if is_pure(file_name):
+        return None
+    for text in requires:
+        if _NOT_REQUIRED.search(text.partition(";")[2]):
+            continue
+        name = canonicalize_name(Requirement(text).name)
+        if is_closed(name):
+            return f"it has compiled code and requires {name}: it was built for another build of {name}"
+    return None
+
+
+def dependency_index(given: str | None, env: Mapping[str, str]) -> str:
+    """Return the URL of the index of dependencies."""
+    for url in (given, env.get("UV_DEFAULT_INDEX"), env.get("UV_INDEX_URL"), env.get("PIP_INDEX_URL")):
+        if url:
+            return url if url.endswith("/") else url + "/"
+    return PYPI

@@ -1,0 +1,143 @@
+"""The environment that packages are installed into: which Python, what it may use, what is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from rocm_wheels.errors import HostError, UsageError
+from rocm_wheels.hosts.installed.distributions import Distribution, read_distributions
+from rocm_wheels.hosts.installed.environment import Environment, program_of, read_environment
+from rocm_wheels.process import capture
+
+_ALL = re.compile(r".+")
+# PEP 668: an environment is managed when the file is beside the standard library and it is not a virtual one
+_QUESTION = """
+import json, os, platform, sys, sysconfig
+try:
+    from importlib.util import find_spec
+    pip = find_spec("pip") is not None
+except ImportError:
+    pip = False
+v = sys.implementation.version
+full = "%d.%d.%d" % v[:3] + ("" if v[3] == "final" else v[3][0] + str(v[4]))
+print(json.dumps({
+    "pip": pip, "purelib": sysconfig.get_path("purelib"), "platlib": sysconfig.get_path("platlib"),
+    "managed": sys.prefix == sys.base_prefix
+    and os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
+    "markers": {
+        "implementation_name": sys.implementation.name, "implementation_version": full,
+        "os_name": os.name, "platform_machine": platform.machine(), "platform_release": platform.release(),
+        "platform_system": platform.system(), "platform_version": platform.version(),
+        "python_full_version": platform.python_version(),
+        "platform_python_implementation": platform.python_implementation(),
+        "python_version": ".".join(platform.python_version_tuple()[:2]), "sys_platform": sys.platform,
+    },
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An environment: ``markers`` are those of PEP 508, ``places`` the folders that installers write to.
+
+    ``has_pip``: it has a pip of its own.
+    """
+
+    environment: Environment
+    markers: Mapping[str, str]
+    places: tuple[Path, ...]
+    has_pip: bool
+
+    @property
+    def python(self) -> Path:
+        """The interpreter."""
+        return self.environment.python
+
+    @property
+    def version(self) -> Version:
+        """The version of the interpreter."""
+        return Version(self.markers["python_full_version"].rstrip("+"))
+
+    def __str__(self) -> str:
+        return f"{self.environment.prefix} (Python {self.environment.version})"
+
+
+def target_of(given: Path | None, env: Mapping[str, str]) -> Path | None:
+    """Return the Python that is meant: given, else of the active environment; None for the running one."""
+    if given is not None:
+        return given
+    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
+    return Path(active) if active else None
+
+
+def look_at_target(given: Path | None, env: Mapping[str, str]) -> Target:
+    """Ask an environment what it is.
+
+    UsageError for no Python that runs or that no torch is built for; HostError for one that belongs to the
+    system (PEP 668) or cannot be written to.
+    """
+    named = target_of(given, env)
+    clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    environment = read_environment(None if named is None else named, clean)
+    if named is not None:
+        program_of(named)
+    said = _ask(environment.python, clean)
+    if environment.implementation != "cpython":
+        raise UsageError(
+            f"{environment.python} is {environment.implementation}; wheels of torch are built for CPython",
+            tip="name another one with --target-python",
+        )
+    places = tuple(dict.fromkeys(Path(said[name]) for name in ("purelib", "platlib")))
+    if said["managed"]:
+        raise HostError(
+            f"{environment.python} belongs to the system, which forbids installing into it (PEP 668)",
+            tip="make an environment of your own: `uv venv` or `python3 -m venv .venv`, then"
+            " --target-python .venv",
+        )
+    for place in places:
+        _require_writable(place)
+    return Target(environment, said["markers"], places, said["pip"])
+
+
+def installed(target: Target) -> dict[str, Distribution]:
+    """Return what is installed in an environment, by normalized name: of two the one that is imported."""
+    found: dict[str, Distribution] = {}
+    for one in read_distributions(target.environment.path, _ALL)[0]:
+        found.setdefault(one.name, one)
+    return found
+
+
+def _ask(python: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    said = capture(
+        [python, "-I", "-c", _QUESTION],
+        env=env,
+        timeout=60,
+        check=UsageError,
+        what=f"asking {python} what it is",
+        tip="is it a Python 3 that runs on this machine?",
+    )
+    try:
+        answer: dict[str, Any] = json.loads(said)
+    except ValueError as cause:
+        raise UsageError(f"{python}, asked what it is, said {said[:200]!r}") from cause
+    return answer
+
+
+def _require_writable(place: Path) -> None:
+    there = place
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not os.access(there, os.W_OK):
+        raise HostError(
+            f"{place} cannot be written by this user",
+            tip="make an environment of your own: `uv venv` or `python3 -m venv .venv`, then"
+            " --target-python .venv",
+        )

@@ -1,0 +1,140 @@
+"""Indexes and environments for tests of installing: tiny real wheels, real servers, real pip and uv."""
+
+from __future__ import annotations
+
+import ensurepip
+import json
+import platform
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit_wheels import Draft
+from index_wheels import NOW, SCHEMA, wheel
+
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import IndexServer, serving
+
+TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
+ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"
+CUDA = "hip: str | None = None\ncuda: str | None = '12.8'\n"
+
+
+def torch(
+    folder: Path,
+    version: str,
+    *requires: str,
+    built: str = ROCM,
+    extras: tuple[str, ...] = (),
+    label: str = "",
+    gfx: tuple[str, ...] = (),
+) -> Path:
+    """Write a torch that says what it was built for; with ``gfx`` a variant wheel for these targets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Draft("torch", version, TAG, requires=list(requires))
+    draft.fields = [f"Provides-Extra: {extra}" for extra in extras]
+    draft.members = {
+        "torch/__init__.py": f"# {version} {label}\n".encode(),
+        "torch/version.py": f"__version__ = '{version}'\n{built}".encode(),
+    }
+    if label:
+        draft.file_name = f"torch-{version}-{TAG}-{label}.whl"
+        draft.members[f"{draft.folder}/variant.json"] = json.dumps(
+            {
+                "$schema": SCHEMA,
+                "default-priorities": {"namespace": ["amd"]},
+                "providers": {
+                    "amd": {
+                        "requires": ["rocm-bootstrap>=0.3,<1"],
+                        "plugin-api": "rocm_bootstrap.variant_provider:AMDVariantPlugin",
+                    }
+                },
+                "variants": {label: {"amd": {"gfx_arch": list(gfx)}} if gfx else {}},
+            }
+        ).encode()
+    return draft.write(folder)
+
+
+def rocm_index(raw: Path) -> list[Path]:
+    """Wheels of an index as download.pytorch.org's: several releases and builds, a triton that is pinned."""
+    files = [wheel(raw, "pytorch_triton_rocm", version) for version in ("3.4.0", "3.5.0", "3.6.0")]
+    for minor, triton in (("2.9.1", "3.5.0"), ("2.8.0", "3.4.0")):
+        needs = (f"pytorch-triton-rocm=={triton}", "sympy>=1.13")
+        files.append(torch(raw, f"{minor}+rocm7.2", *needs))
+        files.append(torch(raw, f"{minor}+cu128", built=CUDA))
+    for version, minor in (("0.24.1", "2.9.1"), ("0.23.0", "2.8.0")):
+        for build in ("rocm7.2", "cu128"):
+            files.append(wheel(raw, "torchvision", f"{version}+{build}", requires=(f"torch=={minor}",)))
+    files += [wheel(raw, "torchaudio", f"{v}+rocm7.2", requires=(f"torch=={v}",)) for v in ("2.9.1", "2.8.0")]
+    return files
+
+
+def pypi(raw: Path) -> list[Path]:
+    """Wheels of an index of dependencies, and what must never come from there."""
+    compiled = "cp39-abi3-manylinux_2_17_x86_64"
+    return [
+        wheel(raw, "sympy", "1.14.0", requires=("mpmath<1.4",)),
+        wheel(raw, "sympy", "1.15.0rc1"),
+        wheel(raw, "mpmath", "1.3.0"),
+        torch(raw, "9.9.9", built=CUDA),
+        wheel(raw, "torchvision", "9.9.9"),
+        wheel(raw, "triton", "9.9.9"),
+        wheel(raw, "amd_torch_device_gfx1100", "2.9.1+rocm7.2"),
+        wheel(raw, "torchao", "0.18.0", requires=("torch>=2.8",)),
+        wheel(raw, "torchao", "0.18.0", tag=compiled, requires=("torch>=2.8",)),
+        wheel(raw, "torchao", "0.19.0", tag=compiled, requires=("torch>=2.8",)),
+        wheel(raw, "xformers", "0.0.33", tag=compiled, requires=("torch>=2.8",)),
+    ]
+
+
+@contextmanager
+def served_index(folder: Path, files: list[Path]) -> Iterator[IndexServer]:
+    """Serve an index of these wheels."""
+    add_wheels(folder, files, now=NOW)
+    with serving(folder) as server:
+        yield server
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment without pip, unless it was made with it."""
+
+    prefix: Path
+
+    @property
+    def python(self) -> Path:
+        return self.prefix / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        return next(self.prefix.glob("lib/python*/site-packages"))
+
+    def packages(self) -> dict[str, str]:
+        """Versions by name, as the folders have them."""
+        names = [one.name.removesuffix(".dist-info") for one in self.site.glob("*.dist-info")]
+        found = dict(name.split("-", 1) for name in names)
+        return {name: version for name, version in sorted(found.items()) if name not in ("pip", "setuptools")}
+
+    def uv(self, *words: str) -> None:
+        from uv import find_uv_bin
+
+        subprocess.run(
+            [find_uv_bin(), "pip", *words[:1], "-q", "--python", str(self.python), *words[1:]], check=True
+        )
+
+
+def make_environment(prefix: Path, *, pip: bool = False) -> Environment:
+    """Make a virtual environment of the running Python."""
+    from uv import find_uv_bin
+
+    subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, str(prefix)], check=True)
+    made = Environment(prefix)
+    if pip:  # the one that comes with Python, as ensurepip would put it there in several seconds
+        bundled = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
+        with zipfile.ZipFile(bundled) as archive:
+            archive.extractall(made.site)
+    return made

@@ -1,0 +1,315 @@
+"""Installing for a machine with stated GPUs: real resolvers, real pip and uv, tiny real wheels over http."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from flaky_downloads import serving as serving_files
+from index_wheels import wheel
+from install_world import CUDA, Environment, make_environment, pypi, rocm_index, served_index, torch
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.install import command
+from rocm_wheels.index.server import IndexServer
+
+SET = {
+    "mpmath": "1.3.0",
+    "pytorch_triton_rocm": "3.5.0",
+    "sympy": "1.14.0",
+    "torch": "2.9.1+rocm7.2",
+    "torchaudio": "2.9.1+rocm7.2",
+    "torchvision": "0.24.1+rocm7.2",
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
+    folder = tmp_path_factory.mktemp("index")
+    with served_index(folder / "index", rocm_index(folder / "raw")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
+    folder = tmp_path_factory.mktemp("rest")
+    with served_index(folder / "index", pypi(folder / "raw")) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, rest: IndexServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own indexes, which must not matter; caches that nobody shares."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", rest.url)
+    monkeypatch.setenv("UV_EXTRA_INDEX_URL", rest.url)
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", rest.url)
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Environment:
+    return make_environment(tmp_path / "venv")
+
+
+def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> int:
+    """Install into ``venv`` and nowhere else: another --target-python only as a dry run."""
+    assert "--target-python" not in words or "--dry-run" in words
+    given = ["--index", index, "--target-python", str(venv.prefix), "--gfx", gfx, *words]
+    return run_command(command, given)
+
+
+def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
+    index: IndexServer, rest: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest.asked.clear()
+    assert install(index.url, venv) == 0
+    assert venv.packages() == SET
+    assert "torch 2.9.1+rocm7.2 (built for rocm)" in capsys.readouterr().out
+    asked = {one.path.split("/")[1] for one in rest.asked}
+    assert asked == {"sympy", "mpmath"}  # not even looked up: torch, torchvision, triton
+    capsys.readouterr()
+    assert install(index.url, venv) == 0
+    said = capsys.readouterr()
+    assert "all of it was installed already" in said.out
+    assert "fetching" not in said.err and "installing" not in said.err
+    (venv.site / "torch" / "version.py").unlink()  # what is damaged is made good, and that alone
+    assert install(index.url, venv) == 0
+    assert "installing torch 2.9.1+rocm7.2\n" in capsys.readouterr().err
+    assert (venv.site / "torch" / "version.py").is_file()
+
+
+def test_another_build_of_the_same_version_is_replaced_and_other_tritons_removed(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PyPI's torch 2.9.1 is CUDA's; a ROCm build may be called 2.9.1 as well."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    held = wheel(old, "xformers", "0.0.32", requires=("triton==3.4.0",))
+    files = [torch(old, "2.9.1", built=CUDA), wheel(old, "triton", "3.4.0"), held]
+    venv.uv("install", "--no-index", "--no-deps", *map(str, files))
+    torch(new, "2.9.1", "pytorch-triton-rocm==3.5.0")
+    wheel(new, "pytorch_triton_rocm", "3.5.0")
+    assert install(str(new), venv, "torch") == 0
+    said = capsys.readouterr()
+    assert venv.packages() == {"pytorch_triton_rocm": "3.5.0", "torch": "2.9.1", "xformers": "0.0.32"}
+    assert "hip: str | None = '7.2" in (venv.site / "torch" / "version.py").read_text()
+    assert "replaces another build of 2.9.1 (cuda)" in said.err
+    assert "removed first: triton 3.4.0" in said.err
+    assert "warning: xformers 0.0.32 requires triton==3.4.0, which is not there" in said.err
+
+
+def test_pip_installs_the_same(index: IndexServer, tmp_path: Path) -> None:
+    venv = make_environment(tmp_path / "with-pip", pip=True)
+    venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "old", "2.9.1+cu128", built=CUDA)))
+    assert install(index.url, venv, "--pip") == 0
+    assert venv.packages() == SET
+    freeze = subprocess.run([venv.python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True)
+    assert "torch==2.9.1+rocm7.2" in freeze.stdout and "file:" not in freeze.stdout
+    subprocess.run([venv.python, "-m", "pip", "check"], check=True)
+
+
+def test_variant_wheels_are_installed_under_their_plain_name(tmp_path: Path, venv: Environment) -> None:
+    files = [
+        torch(tmp_path, "2.9.1", label="gfx94x", gfx=("gfx942",)),
+        torch(tmp_path, "2.9.1", label="gfx110x", gfx=("gfx1100", "gfx1101")),
+        torch(tmp_path, "2.9.1", label="null", built=CUDA.replace("'12.8'", "None")),
+    ]
+    with served_index(tmp_path / "index", files) as server:
+        assert install(server.url, venv, "torch", gfx="gfx1100") == 0
+        assert "gfx110x" in (venv.site / "torch" / "__init__.py").read_text()
+        # the same version for another GPU is another build
+        assert install(server.url, venv, "torch", gfx="gfx942") == 0
+        assert "gfx94x" in (venv.site / "torch" / "__init__.py").read_text()
+    assert venv.packages() == {"torch": "2.9.1"}
+
+
+def multi_arch(folder: Path, *devices: str) -> list[Path]:
+    """An index with kernels in wheels of their own, chosen by extras."""
+    version, extras = "2.9.1+rocm7.2", ("device-gfx942", "device-gfx1100")
+    requires = [f"amd-torch-{extra}=={version}; extra == '{extra}'" for extra in extras]
+    files = [torch(folder, version, *requires, extras=extras)]
+    return [*files, *(wheel(folder, f"amd_torch_device_{one}", version) for one in devices)]
+
+
+def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served_index(tmp_path / "index", multi_arch(tmp_path, "gfx942")) as server:
+        assert install(server.url, venv, "torch") == 0
+        assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
+        # somebody has registered this one at the index of dependencies, in the right version
+        assert install(server.url, venv, "torch[device-gfx1100]") == 17
+    assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+    assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
+
+
+def test_other_torch_projects_come_without_compiled_code_or_not_at_all(
+    index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install(index.url, venv, "torch", "xformers") == 17
+    assert "xformers 0.0.33 of the index of dependencies is refused" in capsys.readouterr().err
+    assert install(index.url, venv, "torch", "torchao==0.19.0") == 17
+    assert "only wheels without compiled code" in capsys.readouterr().err
+    assert venv.packages() == {}
+    assert install(index.url, venv, "torch", "torchao") == 0
+    assert venv.packages()["torchao"] == "0.18.0"
+
+
+def test_versions_that_do_not_go_together_are_not_changed_silently(
+    index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install(index.url, venv, "torch", "torchvision==0.23.*") == 17
+    assert (
+        "rocm-wheels install 'torch==2.8.0+rocm7.2' 'torchvision==0.23.0+rocm7.2'" in capsys.readouterr().err
+    )
+    assert venv.packages() == {}
+    assert install(index.url, venv, "torchvision==0.23.*") == 0  # which says itself what it goes with
+    assert venv.packages()["torch"] == "2.8.0+rocm7.2"
+    assert venv.packages()["pytorch_triton_rocm"] == "3.4.0"
+
+
+def test_a_dry_run_touches_nothing_and_its_lines_do_the_same(
+    index: IndexServer, venv: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install(index.url, venv, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert venv.packages() == {} and not (tmp_path / "cache").exists()
+    assert install(index.url, venv, "--dry-run", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in plan["packages"]].index("torch") > 2
+    assert {one["from"] for one in plan["packages"]} == {"index", "dependencies"}
+    assert plan["dry_run"] and plan["commands"] and plan["bytes_to_fetch"] > 0
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    from uv import find_uv_bin
+
+    lines = [line.strip() for line in said[said.index("by hand:") :].splitlines()[1:]]
+    path = f"{Path(find_uv_bin()).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "NO_PROXY": "127.0.0.1"}
+    subprocess.run(["sh", "-ec", "\n".join(lines)], check=True, env=env, capture_output=True)
+    assert venv.packages() == SET
+
+
+def test_nothing_is_installed_when_one_file_is_wrong(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = rocm_index(tmp_path / "raw")
+    with served_index(tmp_path / "index", files) as server:
+        vision = next((tmp_path / "index" / "torchvision").glob("*0.24.1+rocm7.2*.whl"))
+        content = bytearray(vision.read_bytes())
+        content[60] ^= 1
+        vision.write_bytes(content)
+        assert install(server.url, venv) == 17
+    assert "and the index says" in capsys.readouterr().err
+    assert venv.packages() == {}
+
+
+def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
+    index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (venv.site / "torchvision" / "__init__.py").mkdir(parents=True)  # a folder in the way of a file
+    assert install(index.url, venv) == 17
+    said = capsys.readouterr().err
+    assert "the installation failed" in said and "torchvision 0.24.1+rocm7.2 in part" in said
+    line = next(one for one in said.splitlines() if " pip install " in one and one.startswith("uv "))
+    shutil.rmtree(venv.site / "torchvision")
+    index.asked.clear()
+    from uv import find_uv_bin
+
+    subprocess.run(["sh", "-c", f"{find_uv_bin()} {line.removeprefix('uv ')}"], check=True)
+    assert venv.packages() == SET
+    assert index.asked == []
+
+
+def test_a_plain_server_of_a_folder_will_do(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No ranges, no digests, no METADATA beside the wheel, one page: ``python -m http.server``."""
+    path = torch(tmp_path, "2.9.1+rocm7.2", "sympy")
+    page = f'<a href="{path.name.replace("+", "%2B")}">{path.name}</a>'.encode()
+    with serving_files({"": page, path.name: path.read_bytes()}) as server:
+        server.ranges = False
+        assert install(server.url, venv, "torch", "--require-hashes") == 17
+        assert "states no sha256 of torch-2.9.1+rocm7.2" in capsys.readouterr().err
+        assert install(server.url, venv, "torch") == 0
+    assert venv.packages()["torch"] == "2.9.1+rocm7.2"
+    assert "only the connection vouches" in capsys.readouterr().err
+
+
+def test_what_is_installed_and_fits_stays_and_no_cache_keeps_nothing(
+    index: IndexServer, venv: Environment, tmp_path: Path
+) -> None:
+    venv.uv("install", "--no-index", "--no-deps", str(wheel(tmp_path, "sympy", "1.13.1")))
+    assert install(index.url, venv, "torch", "--no-cache") == 0
+    assert venv.packages()["torch"] == "2.9.1+rocm7.2"
+    assert venv.packages()["sympy"] == "1.13.1"
+    assert not (tmp_path / "cache").exists()
+
+
+MANAGED = """#!{python}
+import sys, sysconfig
+sys.prefix, sys.executable = sys.base_prefix, {managed!r}
+own = sysconfig.get_path
+sysconfig.get_path = lambda name, *rest, **more: {stdlib!r} if name == "stdlib" else own(name, *rest, **more)
+exec(sys.argv[sys.argv.index("-c") + 1])
+"""
+
+
+def test_wrong_input(
+    index: IndexServer,
+    venv: Environment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)  # a server that is not there
+    managed, closed = tmp_path / "managed", tmp_path / "file"
+    closed.write_text("")
+    (tmp_path / "stdlib").mkdir()
+    (tmp_path / "stdlib" / "EXTERNALLY-MANAGED").write_text("")
+    managed.write_text(
+        MANAGED.format(python=sys.executable, managed=str(managed), stdlib=str(tmp_path / "stdlib"))
+    )
+    managed.chmod(0o755)
+    rows = [
+        (["torch=2.9"], 2, "two equals signs"),
+        (["torch", "torch>=2"], 2, "asked for twice"),
+        (["torch==1.0"], 17, "torch==1.0"),
+        (["torch==9.9.9"], 17, "torch==9.9.9"),
+        (["torch", "triton"], 17, "only taken from the index that was chosen"),
+        (["torch", "no-such-project"], 17, "no-such-project was not found"),
+        (["numpy", "--index", str(tmp_path / "nowhere")], 2, "neither a folder nor the URL"),
+        (["--target-python", str(tmp_path / "nowhere")], 2, "there is no Python"),
+        (["--target-python", str(tmp_path)], 2, "no virtual environment"),
+        (["--target-python", str(closed)], 2, "asking"),
+        (["--target-python", str(managed)], 17, "PEP 668"),
+        (["--pip"], 17, "has no pip"),
+        (["--gfx", "gfx9999zz"], 2, "gfx9999zz"),
+        (["--cache-dir", str(tmp_path / "c"), "--no-cache"], 2, "opposite things"),
+        (["torch", "--cache-dir", str(closed)], 2, "is a file"),
+        (["torch", "--dependency-index", "http://127.0.0.1:9/"], 17, "sympy could not be looked up"),
+        (["torch==2.9.1+cu128", "torchvision==0.24.1+rocm7.2"], 17, "torchvision"),
+    ]
+    for words, code, said in rows:
+        assert (words, install(index.url, venv, "--dry-run", *words)) == (words, code)
+        assert said in capsys.readouterr().err, words
+    assert venv.packages() == {}
+
+
+def test_digests_of_the_index_are_those_of_the_files(index: IndexServer) -> None:
+    """The world of these tests is one: what is served is what the pages say."""
+    page = (index.folder / "torch" / "index.html").read_text()
+    for path in (index.folder / "torch").glob("*.whl"):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in page

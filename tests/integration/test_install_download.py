@@ -1,0 +1,263 @@
+"""Downloads over real connections that break, lie, fill the disk, are killed or meet each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flaky_downloads import FileServer, serving
+
+from rocm_wheels.errors import HostError, RocmWheelsError
+from rocm_wheels.hosts.install.cache import Cache
+from rocm_wheels.hosts.install.download import Patience, Wanted
+from rocm_wheels.hosts.install.fetch import fetch_all
+
+CONTENT = random.Random(7).randbytes(3 << 20)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+NAME = "torch-2.9.1+rocm7.2-cp311-cp311-linux_x86_64.whl"
+QUICK = Patience(retries=2, first_wait=0.01, silence=5)
+# a run of its own, in another process: what the tests below kill and starve
+RUN = """
+import sys
+from pathlib import Path
+from rocm_wheels import log
+from rocm_wheels.errors import explain, RocmWheelsError
+from rocm_wheels.hosts.install.cache import Cache
+from rocm_wheels.hosts.install.download import Wanted
+from rocm_wheels.hosts.install.fetch import fetch_all
+url, digest, folder, name = sys.argv[1:]
+try:
+    print(*(one.path for one in fetch_all([Wanted(name, url, digest or None)], Cache(Path(folder))).values()))
+except RocmWheelsError as error:
+    print(explain(error)); sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with serving({NAME: CONTENT}) as running:
+        yield running
+
+
+def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> Wanted:
+    return Wanted(name, f"{server.url}{name}", digest, None)
+
+
+def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
+    one = wanted(server, digest)
+    return fetch_all([one], Cache(cache), patience=QUICK)[one].path
+
+
+def parts(cache: Path) -> list[Path]:
+    return sorted((cache / "parts").glob("*/part"))
+
+
+HALF = len(CONTENT) // 2
+SURVIVED = [
+    # how the answers go wrong, the statuses that came, and of which ranges
+    ([], [200], [""]),
+    (["cut"], [200, 206], ["", f"bytes={HALF}-"]),
+    (["cut", "cut"], [200, 206, 206], ["", f"bytes={HALF}-", f"bytes={HALF + HALF // 2}-"]),
+    (["busy", "busy"], [503, 503, 200], ["", "", ""]),
+    (["wait"], [429, 200], ["", ""]),
+    (["cut", "busy"], [200, 503, 206], ["", f"bytes={HALF}-", f"bytes={HALF}-"]),
+    (["cut", "whole"], [200, 200], ["", f"bytes={HALF}-"]),
+    (["cut", "unsatisfied"], [200, 416, 200], ["", f"bytes={HALF}-", ""]),
+    (["cut", "elsewhere"], [200, 206, 200], ["", f"bytes={HALF}-", ""]),
+]
+
+
+@pytest.mark.parametrize(("ways", "statuses", "ranges"), SURVIVED)
+def test_what_may_pass_is_survived(
+    server: FileServer, tmp_path: Path, ways: list[str], statuses: list[int], ranges: list[str]
+) -> None:
+    for digest in (DIGEST, None):
+        server.ways, server.asked = list(ways), []
+        cache = tmp_path / str(digest)
+        path = fetch(server, cache, digest)
+        assert path.read_bytes() == CONTENT
+        assert path == cache / "wheels" / "sha256" / DIGEST[:2] / DIGEST / NAME
+        assert [status for _, _, status in server.asked] == statuses
+        assert [asked for _, asked, _ in server.asked] == ranges
+        assert list((cache / "parts").iterdir()) == []
+        server.asked.clear()
+        assert fetch(server, cache, digest) == path
+        assert server.asked == []  # a digest tells, or the server that nothing has changed
+
+
+FAILED = [
+    (["missing"], "answers 404", 0),
+    (["closed"], "answers 403", 0),
+    (["busy"] * 9, "answers 503, 3 times without any progress", 0),
+    (["cut", *["busy"] * 9], "answers 503, 3 times without any progress", HALF),
+    (["other"], f"the index says {DIGEST}", 0),
+    (["unsatisfied", "missing"], "answers 404", 0),
+]
+
+
+@pytest.mark.parametrize(("ways", "said", "kept"), FAILED)
+def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
+    server: FileServer, tmp_path: Path, ways: list[str], said: str, kept: int
+) -> None:
+    if ways[0] == "unsatisfied":
+        server.ways = ["cut", "busy", "busy", "busy"]
+        with pytest.raises(HostError):
+            fetch(server, tmp_path)
+    server.ways = list(ways)
+    with pytest.raises(HostError, match=said) as failure:
+        fetch(server, tmp_path)
+    assert failure.value.exit_code == 17 and failure.value.tip
+    assert sum(path.stat().st_size for path in parts(tmp_path)) == kept
+    assert not (tmp_path / "wheels").exists()
+    server.ways = []
+    assert fetch(server, tmp_path).read_bytes() == CONTENT  # the same command again
+
+
+def test_a_file_that_changes_meanwhile_is_never_mixed(server: FileServer, tmp_path: Path) -> None:
+    server.ways = ["cut", "busy", "busy", "busy"]
+    with pytest.raises(HostError):
+        fetch(server, tmp_path, None)
+    server.files[NAME] = other = CONTENT[::-1]
+    assert fetch(server, tmp_path, None).read_bytes() == other
+    server.files[NAME] = CONTENT  # and what is kept under a URL without a digest is not taken for it
+    assert fetch(server, tmp_path, None).read_bytes() == CONTENT
+
+
+def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.validators = False
+    for digest, ranges in ((DIGEST, ["", f"bytes={HALF}-"]), (None, ["", ""])):
+        server.ways, server.asked = ["cut"], []
+        assert fetch(server, tmp_path / str(digest), digest).read_bytes() == CONTENT
+        assert [asked for _, asked, _ in server.asked] == ranges
+    # a part of other bytes is found out by the digest, and thrown away once
+    server.ways = ["cut", "busy", "busy", "busy"]
+    with pytest.raises(HostError):
+        fetch(server, tmp_path / "mixed")
+    part = parts(tmp_path / "mixed")[0]
+    part.write_bytes(bytes(part.stat().st_size))
+    assert fetch(server, tmp_path / "mixed").read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_starts_again_and_says_so(
+    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.ranges = False
+    server.ways = ["cut"]
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert "sends no parts" in capsys.readouterr().err
+
+
+def test_a_kept_file_that_has_rotted_is_fetched_again(server: FileServer, tmp_path: Path) -> None:
+    path = fetch(server, tmp_path)
+    path.write_bytes(b"rotten")
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert len(server.asked) == 2
+
+
+def start(server: FileServer, cache: Path, **more: object) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", RUN, f"{server.url}{NAME}", DIGEST, str(cache), NAME]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_killed_run_is_carried_on(server: FileServer, tmp_path: Path) -> None:
+    server.ways = ["slow"]
+    run = start(server, tmp_path)
+    deadline = time.monotonic() + 30
+    while not (parts(tmp_path) and parts(tmp_path)[0].stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    there = parts(tmp_path)[0].stat().st_size
+    assert 0 < there < len(CONTENT)
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert [asked for _, asked, _ in server.asked] == ["", f"bytes={there}-"]
+
+
+def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for the disk: the write fails as one to a full disk does (EFBIG, not ENOSPC)."""
+    limit = 2 << 20
+    run = start(
+        server, tmp_path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    )
+    said, _ = run.communicate(timeout=60)
+    assert run.returncode == 17, said
+    assert "the disk is full; 2 MB of 3 MB are kept" in said
+    assert "--cache-dir" in said
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert server.asked[-1][1] == f"bytes={limit}-"
+
+
+def test_two_runs_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
+    server.ways = ["slow"]
+    first = start(server, tmp_path)
+    deadline = time.monotonic() + 30
+    while not server.asked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    second = start(server, tmp_path)
+    said = [run.communicate(timeout=60)[0] for run in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], said
+    assert len(server.asked) == 1
+    assert "in use by process" in said[1] and "waiting" in said[1]
+
+
+def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
+    server: FileServer, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="cannot be written") as failure:
+        fetch(server, tmp_path / "file")
+    assert "--no-cache" in str(failure.value.tip)
+    huge = Wanted("huge.whl", f"{server.url}huge.whl", DIGEST, 1 << 60)
+    with pytest.raises(HostError, match="has room for"):
+        fetch_all([huge], Cache(tmp_path / "cache"))
+    assert server.asked == []
+
+
+def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) -> None:
+    server.files["good.whl"] = b"good"
+    good = Wanted("good.whl", f"{server.url}good.whl", hashlib.sha256(b"good").hexdigest())
+    with pytest.raises(RocmWheelsError, match="404"):
+        fetch_all([good, wanted(server, DIGEST, "none.whl")], Cache(tmp_path), patience=QUICK)
+    assert Cache(tmp_path).wheel(str(good.sha256), "good.whl").read_bytes() == b"good"
+
+
+def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(CONTENT)
+    right = Wanted(NAME, path.as_uri(), DIGEST)
+    assert fetch_all([right], Cache(tmp_path / "cache"))[right].path == path
+    wrong = Wanted(NAME, path.as_uri(), "0" * 64)
+    with pytest.raises(HostError, match=f"has the sha256 {DIGEST}"):
+        fetch_all([wrong], Cache(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
+    held = threading.Event()
+    answer = server.answer
+
+    def silent(handler: object, *, body: bool) -> None:
+        if len(server.asked) == 0:
+            server.asked.append(("silence", "", 0))
+            held.wait(5)
+        answer(handler, body=body)  # type: ignore[arg-type]
+
+    server.answer = silent  # type: ignore[method-assign,assignment]
+    one = wanted(server)
+    quick = Patience(retries=2, first_wait=0.01, silence=0.3)
+    assert fetch_all([one], Cache(tmp_path), patience=quick)[one].path.read_bytes() == CONTENT
+    held.set()
+    assert json.dumps(server.asked[0]) == '["silence", "", 0]'

@@ -1,0 +1,205 @@
+"""What is asked for, from where it may come, and what belongs together: pure rules, as tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.hosts.choose.candidate import Candidate, Choice
+from rocm_wheels.hosts.install.asked import device_extras, read_packages, requirements, steady, torch_wanted
+from rocm_wheels.hosts.install.belonging import left_unmet, unmet
+from rocm_wheels.hosts.install.cache import Cache, Validators, amount, cache_folder
+from rocm_wheels.hosts.install.offers import Offer, same_build
+from rocm_wheels.hosts.install.resolve import installer_environment
+from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, only_pure, stranger
+from rocm_wheels.hosts.installed.distributions import Distribution
+
+MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
+
+FORMS = [
+    # what pip takes, and what comes of it
+    ([], ["torch", "torchvision", "torchaudio"]),
+    (["torch==2.9.*"], ["torch==2.9.*"]),
+    (["torch>=2.8,<2.10"], ["torch<2.10,>=2.8"]),
+    (["torch~=2.9"], ["torch~=2.9"]),
+    (["torch==2.9.0+rocm7.2"], ["torch==2.9.0+rocm7.2"]),
+    (["torch (>=2.8)"], ["torch>=2.8"]),
+    (["torch===2.9.0+rocm7.2"], ["torch===2.9.0+rocm7.2"]),
+    (["Torch.Vision != 0.24.0"], ["Torch.Vision!=0.24.0"]),
+    (["torch[opt-einsum]>=2.9"], ["torch[opt-einsum]>=2.9"]),
+    (["torch; sys_platform == 'linux'", "numpy; sys_platform == 'win32'"], ["torch"]),
+]
+
+
+@pytest.mark.parametrize(("words", "texts"), FORMS)
+def test_pips_version_forms_are_read(words: list[str], texts: list[str]) -> None:
+    assert [one.text for one in read_packages(words, MARKERS)] == texts
+
+
+WRONG = [
+    ([""], "empty name"),
+    (["torch=2.9"], "two equals signs"),
+    (["torch==2.9.x"], "'torch==2.9.x' is not a requirement"),
+    (["torch==two"], "is not a requirement"),
+    (["torch>=2.8 <2.10"], "is not a requirement"),
+    (["torch 2.9"], "is not a requirement"),
+    (["torch,torchvision"], "is not a requirement"),
+    (["torch; sys_platfrm == 'linux'"], "is not a requirement"),
+    (["torch[device-gfx942"], "is not a requirement"),
+    (["./torch-2.9.0-cp312-cp312-linux_x86_64.whl"], "is a file or URL: nothing would be chosen"),
+    (["https://download.pytorch.org/whl/torch.whl"], "is a file or URL"),
+    (["torch @ https://download.pytorch.org/whl/torch.whl"], "is a file or URL"),
+    (["git+https://github.com/pytorch/pytorch"], "is a file or URL"),
+    (["/home/me/torch"], "is a file or URL"),
+    (["-r"], "-r is no option of this command"),
+    (["torch", "Torch>=2.9"], "torch is asked for twice: torch and Torch>=2.9"),
+    (["torch; sys_platform == 'win32'"], "nothing is left to install"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_what_cannot_be_asked_for_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as failure:
+        read_packages(words, MARKERS)
+    assert failure.value.tip
+
+
+WANTED = [
+    (["torch==2.9.*", "numpy"], "torch==2.9.*"),
+    (["torchaudio"], "torch"),
+    (["torchao"], "torch"),
+    (["apex"], "torch"),
+    (["rocm"], None),
+    (["numpy", "pytorch-triton-rocm"], None),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), WANTED)
+def test_torch_is_chosen_where_it_is_part_of_it(words: list[str], wanted: str | None) -> None:
+    assert torch_wanted(read_packages(words, MARKERS)) == wanted
+
+
+def choice(requires: str) -> Choice:
+    version = requires.partition("==")[2]
+    picked = Candidate("torch.whl", "http://x/torch.whl", None, None, version, None, {}, 1, "", "", None)
+    return Choice("torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None)
+
+
+def test_torch_is_pinned_and_its_companions_say_themselves_what_they_go_with() -> None:
+    chosen = choice("torch[device-gfx942]==2.9.1+rocm7.2")
+    asked = read_packages(["torch>=2.8", "torchvision<1"], MARKERS)
+    assert requirements(asked, chosen) == ["torch[device-gfx942]==2.9.1+rocm7.2", "torchvision<1"]
+    assert requirements(asked, chosen, pinned=False) == ["torch[device-gfx942]>=2.8", "torchvision<1"]
+    alone = read_packages(["torchvision==0.23"], MARKERS)
+    assert requirements(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
+    assert requirements(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
+    assert requirements(alone, None) == ["torchvision==0.23"]
+    assert device_extras(chosen) == {"device-gfx942"}
+    assert steady(read_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False) == {"torch"}
+    assert steady(asked, pre=True) == frozenset()
+
+
+CLOSED = """torch torchvision torchaudio apex triton triton-rocm pytorch-triton pytorch-triton-rocm rocm
+rocm-sdk-core rocm-sdk-device-gfx942 amd-torch-device-gfx942 amd-anything amdsmi"""
+OPEN = "numpy sympy filelock networkx jinja2 tritonclient rocketry"
+TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
+
+
+def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
+    assert [name for name in CLOSED.split() if not is_closed(name)] == []
+    assert [name for name in OPEN.split() if is_closed(name) or only_pure(name)] == []
+    assert [name for name in TORCH_PROJECTS.split() if is_closed(name) or not only_pure(name)] == []
+
+
+def test_compiled_strangers_are_refused() -> None:
+    assert is_pure("torchao-0.18.0-py3-none-any.whl")
+    compiled = "xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl"
+    assert "requires torch: it was built for another build" in str(
+        stranger(compiled, ["numpy", "torch==2.9.0"])
+    )
+    assert stranger("einops-1.0-py3-none-any.whl", ["torch"]) is None
+    assert stranger(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
+
+
+def test_the_index_of_dependencies_is_the_users_mirror() -> None:
+    assert dependency_index(None, {}) == "https://pypi.org/simple/"
+    assert dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"}) == "https://m/simple/"
+    both = {"PIP_INDEX_URL": "https://m/simple", "UV_DEFAULT_INDEX": "https://n/"}
+    assert dependency_index(None, both) == "https://n/"
+    assert dependency_index("https://o/", both) == "https://o/"
+
+
+def test_no_index_of_the_users_reaches_an_installer() -> None:
+    given = {
+        "PIP_EXTRA_INDEX_URL": "x", "UV_INDEX": "x", "UV_EXTRA_INDEX_URL": "x", "PIP_FIND_LINKS": "x",
+        "UV_FIND_LINKS": "x", "UV_TORCH_BACKEND": "cu128", "PIP_CERT": "c", "PATH": "p", "NO_PROXY": "a",
+    }  # fmt: skip
+    found = installer_environment(given)
+    assert {name for name in given if name in found} == {"PIP_CERT", "PATH", "NO_PROXY"}
+    assert found["NO_PROXY"] == "a,127.0.0.1"
+
+
+def offer(version: str, project: str = "torchvision") -> Offer:
+    return Offer(project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index")
+
+
+BUILDS = [
+    # torch, what the index has of a companion, what is offered
+    ("2.9.1+rocm7.2", "0.24+rocm7.2 0.24+cu128 0.24+cpu 0.24 0.24+xpu", "0.24+rocm7.2"),
+    ("2.9.1+rocm7.1", "0.24+rocm7.1 0.24+rocm7.2 0.23+rocm7.2 0.23+cu128", "0.24+rocm7.1 0.23+rocm7.2"),
+    ("2.9.1+cpu", "0.24+cpu 0.24+cu128 0.23 0.22+rocm7.2", "0.24+cpu 0.23"),
+    ("2.9.1", "0.24+cpu 0.24", "0.24+cpu 0.24"),
+]
+
+
+@pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)
+def test_companions_are_of_the_same_build_as_torch(torch: str, there: str, offered: str) -> None:
+    found = same_build([offer(version) for version in there.split()], Version(torch))
+    assert [str(one.version) for one in found] == [str(Version(version)) for version in offered.split()]
+
+
+def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
+    there = [offer(v, "torch") for v in ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128")]
+    assert [str(o.version) for o in same_build(there, Version("2.9.1+rocm7.2"))] == [
+        "2.9.1+rocm7.2",
+        "2.8.0+rocm6.4",
+    ]
+
+
+def test_what_does_not_belong_together_is_named() -> None:
+    there = {"torch": "2.9.1+rocm7.2", "triton": "3.4.0"}
+    requires = [
+        "triton==3.5.0", "torch==2.9.1", "numpy; extra == 'x'", "sympy", "winreg; sys_platform == 'win32'"
+    ]  # fmt: skip
+    assert unmet(requires, there, MARKERS) == [
+        "triton==3.5.0, and 3.4.0 is there",
+        "sympy, which is not there",
+    ]
+    old = Distribution("xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy"))
+    assert left_unmet(["torch"], [old], there, MARKERS) == [
+        "xformers 0.0.30 requires torch==2.8.0, and 2.9.1+rocm7.2 is there"
+    ]
+    assert left_unmet(["triton"], [old, replace(old, name="triton")], there, MARKERS) == []
+
+
+def test_places_of_the_cache(tmp_path: Path) -> None:
+    assert cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path("/c/rocm-wheels")
+    assert cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path("/h/.cache/rocm-wheels")
+    assert cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
+    assert [amount(n) for n in (None, 5, 4200, 3_500_000, 2_100_000_000)] == [
+        "unknown size", "5 bytes", "4 kB", "4 MB", "2.1 GB",
+    ]  # fmt: skip
+    cache, weak = Cache(tmp_path), Validators('W/"x"', "", 3)
+    assert weak.strong == "" and Validators('"x"', "date").strong == '"x"'
+    cache.remember("http://x/a", weak, "0" * 64)
+    assert cache.remembered("http://x/a", weak, "a") is None
+
+
+def test_requirements_of_the_tables_are_ones() -> None:
+    assert [str(Requirement(text)) for _, texts in FORMS for text in texts]
