@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from installed_trees import install_torch
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.configure import command
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.gpus.names import generic_of
 from rocm_wheels.gpus.visible import mark_visible
@@ -145,6 +152,55 @@ def test_the_table_of_overrides_is_sound() -> None:
         refused = {option.target for option in table.refused.get(card, ())}
         assert not refused & {option.target for option in options}
     assert [option.target for option in choices("gfx1103", {"gfx1100", "gfx1102"})] == ["gfx1102", "gfx1100"]
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch with kernels for gfx1100 alone, and no variable of this machine's user."""
+    for name in [name for name in os.environ if name.startswith(("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    install_torch(tmp_path, "gfx1100")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+@pytest.mark.usefixtures("torch")
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(command, ["--gfx", "gfx1102", "--print"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "export HSA_OVERRIDE_GFX_VERSION=11.0.0\n", "nothing else: it is for eval"
+    assert "fewer vector registers" in printed.err
+    assert run_command(command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"]) == 0
+    assert capsys.readouterr().out == "HIP_VISIBLE_DEVICES=0\n"
+    assert run_command(command, ["--gfx", "gfx1100", "--print"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run_command(command, ["--gfx", "gfx1102", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["settings"][0]["source"].startswith("https://") and said["targets"] == ["gfx1100"]
+    assert run_command(command, ["--gfx", "gfx1100"]) == 0
+    assert "no variable is needed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--shell", "sh"], 2, "--shell says how lines are printed"),
+        (["--print", "--json"], 2, "--print and --json exclude each other"),
+        (["--print", "--shell", "zsh"], 2, "'zsh' is not one of"),
+        (["--gfx", "gfx11"], 2, "is not the name of a GPU"),
+        (["--gfx", "gfx110X-all"], 2, "of gfx110X-all say which"),
+        (["--gfx", "gfx11-generic"], 2, "is code for several GPUs"),
+        (["--gfx", ","], 2, "--gfx names no GPU"),
+        (["--python", "/nowhere/python"], 2, "there is no Python /nowhere/python"),
+    ],
+)
+@pytest.mark.usefixtures("torch")
+def test_wrong_words(words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(command, words) == code
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.out == ""
 
 
 def test_lines_are_what_each_shell_reads() -> None:

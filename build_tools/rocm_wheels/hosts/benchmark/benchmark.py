@@ -17,7 +17,7 @@ from rocm_wheels.hosts.installed.environment import program_of
 from rocm_wheels.hosts.selftest.cases import chosen_devices
 from rocm_wheels.hosts.selftest.outcome import Case, Outcome
 from rocm_wheels.hosts.selftest.running import run_cases
-from rocm_wheels.hosts.selftest.selftest import find_torch
+from rocm_wheels.hosts.selftest.selftest import look_at_torch
 from rocm_wheels.machine import look_at_machine
 from rocm_wheels.records import did_you_mean
 
@@ -86,10 +86,10 @@ def benchmark(
     python = Path(sys.executable) if wanted.python is None else program_of(wanted.python)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-benchmark-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
-        first = find_torch(python, env, scratch, limit=wanted.limit)
-        if first.state != "pass":
-            raise ChecksError(f"torch does not start: {first.detail}", tip="rocm-wheels test import")
-        devices = chosen_devices(wanted.device, first.facts)
+        looked, facts = look_at_torch(python, env, scratch, limit=wanted.limit, device=wanted.device)
+        if looked[-1].state != "pass":
+            raise ChecksError(f"{looked[-1].case} fails: {looked[-1].detail}", tip="rocm-wheels test")
+        devices = chosen_devices(wanted.device, facts)
         if wanted.baseline and "cpu" not in devices:
             devices = (*devices, "cpu")
         more = {
@@ -98,7 +98,7 @@ def benchmark(
         }
         cases = [Case(GROUP, one, device) for device in devices for one in names]
         outcomes = run_cases(cases, python, env, scratch, limit=wanted.limit, done=done, more=more)
-    return Measured(str(python), first.facts, devices, beside_cpu(map(_figure, outcomes)))
+    return Measured(str(python), facts, devices, beside_cpu(map(_figure, outcomes)))
 
 
 def beside_cpu(figures: Iterable[Figure]) -> tuple[Figure, ...]:

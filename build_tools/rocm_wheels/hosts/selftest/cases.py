@@ -14,6 +14,7 @@ GROUPS = tuple(MODULES)
 ALL = "all"
 DEVICES = ("auto", "all", "cpu")
 FIRST = Case("import", "torch")
+LISTING = Case("devices", "listing")
 
 
 def wanted_groups(words: Iterable[str]) -> tuple[str, ...]:
@@ -35,13 +36,14 @@ def names_of(group: str) -> tuple[str, ...]:
 
 
 def cases_of(groups: Sequence[str], devices: Sequence[str]) -> list[Case]:
-    """Return the cases of groups on devices, device by device, without the import of torch itself."""
+    """Return the cases of groups on devices, device by device, without ``FIRST`` and ``LISTING``."""
     found = [Case("import", name) for name in names_of("import")] if "import" in groups else []
     found = [case for case in found if case != FIRST]
     for device in devices:
         for group in groups:
             if group != "import":
-                found += [Case(group, name, device) for name in names_of(group)]
+                names = [name for name in names_of(group) if Case(group, name) != LISTING]
+                found += [Case(group, name, device) for name in names]
     return found
 
 

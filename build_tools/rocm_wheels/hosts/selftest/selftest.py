@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.errors import HostError
+from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.installed.environment import program_of
-from rocm_wheels.hosts.selftest.cases import FIRST, GROUPS, cases_of, chosen_devices
+from rocm_wheels.hosts.selftest.cases import FIRST, GROUPS, LISTING, cases_of, chosen_devices
 from rocm_wheels.hosts.selftest.outcome import Case, Outcome, Report
 from rocm_wheels.hosts.selftest.running import run_cases
 
@@ -40,41 +40,48 @@ def self_test(
     """Run the checks and return what came of each; a check that fails is no error of this function.
 
     Raises HostError when torch is not installed or the Python does not start, UsageError for a device that
-    torch does not see.
+    torch does not see, and for the CPU alone where a GPU is required.
     """
+    if asked.require_gpu and asked.device == "cpu":
+        raise UsageError("a GPU is required, and only the CPU is to be tested", tip="leave out one of them")
     python = Path(sys.executable) if asked.python is None else program_of(asked.python)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-test-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         within = {**env, **_own_caches(scratch)}
-        first = find_torch(python, within, scratch, limit=asked.limit)
-        if "import" in asked.groups or first.state != "pass":
-            done(first)
-        if first.state != "pass":
-            left = [case for case in cases_of(asked.groups, ("",)) if case != FIRST]
-            skipped = tuple(Outcome(case, "skip", "torch cannot be imported") for case in left)
-            return Report(str(python), {}, (), (first, *skipped))
-        devices = chosen_devices(asked.device, first.facts)
-        found = [first] if "import" in asked.groups else []
-        if (missing := _missing_gpu(asked, first.facts, devices)) is not None:
-            found.append(missing)
+        found, facts = look_at_torch(python, within, scratch, limit=asked.limit, device=asked.device)
+        shown = [one for one in found if one.case.group in asked.groups or one.state != "pass"]
+        for one in shown:
+            done(one)
+        if any(one.state != "pass" for one in found):
+            left = cases_of(asked.groups, ("",))
+            reason = f"not tried: {found[-1].case} comes first"
+            return Report(str(python), facts, (), (*shown, *(Outcome(case, "skip", reason) for case in left)))
+        devices = chosen_devices(asked.device, facts)
+        if (missing := _missing_gpu(asked, facts, devices)) is not None:
+            shown.append(missing)
             done(missing)
         cases = cases_of(asked.groups, devices)
-        found += run_cases(cases, python, within, scratch, limit=asked.limit, done=done)
-    return Report(str(python), first.facts, devices, tuple(found))
+        shown += run_cases(cases, python, within, scratch, limit=asked.limit, done=done)
+    return Report(str(python), facts, devices, tuple(shown))
 
 
-def find_torch(python: Path, env: Mapping[str, str], scratch: Path, *, limit: float) -> Outcome:
-    """Import torch and return what it says of itself and its devices, or how it failed.
+def look_at_torch(
+    python: Path, env: Mapping[str, str], scratch: Path, *, limit: float, device: str
+) -> tuple[list[Outcome], dict[str, object]]:
+    """Import torch, then have it list its devices unless only the CPU counts: the outcomes and the facts.
 
-    Raises HostError when it is not installed.
+    The first one that fails is the last. Raises HostError when torch is not installed.
     """
-    first = run_cases([FIRST], python, env, scratch, limit=limit)[0]
-    if first.missing == "torch":
+    found = run_cases([FIRST], python, env, scratch, limit=limit)
+    if found[0].missing == "torch":
         raise HostError(
             f"torch is not installed in {python}",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
-    return first
+    if found[0].state == "pass" and device != "cpu":
+        found += run_cases([LISTING], python, env, scratch, limit=limit)
+    facts = {name: value for one in found for name, value in one.facts.items() if name != "detail"}
+    return found, facts
 
 
 def _missing_gpu(asked: Asked, facts: Mapping[str, object], devices: Sequence[str]) -> Outcome | None:

@@ -6,6 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 
+def _listing(torch: Any, _device: str, _check: Any) -> dict[str, Any]:
+    """List every GPU that torch sees; this touches the driver for the first time."""
+    found = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            of = torch.cuda.get_device_properties(index)
+            arch = getattr(of, "gcnArchName", "") or f"{of.major}.{of.minor}"
+            found.append(
+                {"device": f"cuda:{index}", "name": of.name, "arch": arch, "memory": of.total_memory}
+            )
+    elif getattr(getattr(torch, "xpu", None), "is_available", bool)():
+        for index in range(torch.xpu.device_count()):
+            of = torch.xpu.get_device_properties(index)
+            found.append({"device": f"xpu:{index}", "name": of.name, "arch": "", "memory": of.total_memory})
+    elif getattr(getattr(torch.backends, "mps", None), "is_available", bool)():
+        found.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
+    names = ", ".join(f"{one['device']} {one['name']}" for one in found)
+    return {"devices": found, "detail": names or "torch sees no GPU"}
+
+
 def _properties(torch: Any, device: str, check: Any) -> str:
     if not device.startswith("cuda"):
         check.skip("only GPUs have them")
@@ -68,10 +88,30 @@ def _neighbours(torch: Any, device: str, check: Any) -> str:
     return f"to {len(others)} others"
 
 
+def _collectives(torch: Any, device: str, check: Any) -> str:
+    """A reduction by RCCL (NCCL) among one process: the library loads, and reaches the GPU."""
+    if not device.startswith("cuda"):
+        check.skip("only GPUs reduce by RCCL")
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_nccl_available():
+        check.skip("this torch is built without it")
+    with torch.cuda.device(device):
+        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+        try:
+            values = torch.arange(1000, dtype=torch.float32, device=device)
+            distributed.all_reduce(values)
+            check.that(float(values.sum()) == 499500.0, f"the numbers to 999 add up to {float(values.sum())}")
+        finally:
+            distributed.destroy_process_group()
+    return ""
+
+
 CASES: dict[str, Callable[..., Any]] = {
+    "listing": _listing,
     "properties": _properties,
     "there and back": _there_and_back,
     "pinned memory": _pinned,
     "streams": _streams,
     "neighbours": _neighbours,
+    "collectives": _collectives,
 }

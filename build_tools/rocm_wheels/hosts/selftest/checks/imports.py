@@ -14,7 +14,7 @@ _BESIDE = ("torchvision", "torchaudio", "triton", "torchao")
 
 
 def _torch(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
-    """Import torch and write down what it says of itself and of the devices that it sees."""
+    """Import torch and write down what it says of itself."""
     torch = importlib.import_module("torch")
     version = torch.version
     hip, cuda = getattr(version, "hip", None), getattr(version, "cuda", None)
@@ -25,29 +25,9 @@ def _torch(_torch: Any, _device: str, _check: Any) -> dict[str, Any]:
         "kind": kind,
         "of": hip or cuda or xpu or "",
         "file": torch.__file__,
-        "devices": _devices(torch, kind),
     }
     runtime = f" for {kind} {facts['of']}".rstrip() if kind != "cpu" else ", a CPU build"
     return {**facts, "detail": f"torch {torch.__version__}{runtime}"}
-
-
-def _devices(torch: Any, kind: str) -> list[dict[str, Any]]:
-    """Return every GPU that torch sees; asking touches the driver, so that a broken one shows here."""
-    found = []
-    if kind in ("rocm", "cuda") and torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            of = torch.cuda.get_device_properties(index)
-            arch = getattr(of, "gcnArchName", "") or f"{of.major}.{of.minor}"
-            found.append(
-                {"device": f"cuda:{index}", "name": of.name, "arch": arch, "memory": of.total_memory}
-            )
-    elif kind == "xpu" and torch.xpu.is_available():
-        for index in range(torch.xpu.device_count()):
-            of = torch.xpu.get_device_properties(index)
-            found.append({"device": f"xpu:{index}", "name": of.name, "arch": "", "memory": of.total_memory})
-    elif getattr(getattr(torch.backends, "mps", None), "is_available", bool)():
-        found.append({"device": "mps", "name": "Apple GPU", "arch": "", "memory": 0})
-    return found
 
 
 def _beside(_torch: Any, _device: str, check: Any, *, name: str) -> str:

@@ -35,8 +35,13 @@ TOLERANCES = {
     "float16": 5e-3,
     "bfloat16": 4e-2,
 }
-# what torch says of a type that a device does not have
-_LACKING = ("not implemented for", "MPS framework doesn't support float64", "Required aspect fp64")
+# what torch says of a type that a device does not have, and of a library that it was built without
+_LACKING = (
+    "not implemented for",
+    "MPS framework doesn't support float64",
+    "Required aspect fp64",
+    "PyTorch with MAGMA",
+)
 # after these, whatever this process asks of the GPU fails as well: the rest is for a new one
 _SPOILED = ("HIP error", "CUDA error", "device-side assert", "hipError", "cudaError")
 
@@ -132,7 +137,7 @@ def _one(case: Any, torch: Any, device: str, options: dict[str, Any]) -> dict[st
     try:
         said = case(torch, device, check)
         if torch is not None and device.startswith("cuda"):
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
     except Skip as reason:
         return {"state": "skip", "detail": str(reason)}
     except AssertionError as wrong:
@@ -166,7 +171,14 @@ def _load(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"rocm_wheels_check_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    written, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # nothing of this Python beside our files
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
     return module
 
 
