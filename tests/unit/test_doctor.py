@@ -17,6 +17,8 @@ from audit_wheels import library
 from binary_writer import elf, kpack_reference
 from installed_trees import environment, install, install_torch
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.doctor import command
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.hosts.doctor.machine import Machine, User, read_machine
 from rocm_wheels.hosts.doctor.report import as_json, summary, text_lines
@@ -186,8 +188,8 @@ CASES: list[tuple[str, Make, str, str, str]] = [
      "warning", "HIP_VISIBLE_DEVICES=-1 hides AMD GPU (gfx1100): no AMD GPU is left", "unset HIP_VISIBLE"),
     ("unknown-gpus", having(gpu(None, address="0000:03:00.0")),
      "warning", "the target of AMD GPU at 0000:03:00.0 is not known", "rocm-wheels doctor --gfx"),
-    ("odd-gpus", lambda p: subject(p, hardware=Hardware((gpu(),), faults=("HIP_VISIBLE_DEVICES=7 is",))),
-     "warning", "HIP_VISIBLE_DEVICES=7 is", "see that the variable"),
+    ("odd-gpus", lambda p: subject(p, hardware=Hardware((gpu(),), faults=("X_GPU=7 is",)), env={"X_GPU": ""}),
+     "warning", "X_GPU=7 is", "unset X_GPU"),
     ("torch-kernels", having(gpu("gfx1101")),
      "error", "kernels of torch for gfx1101: no: ", "rocm-wheels install torch torchvision torchaudio"),
     ("torch-kernels", having(gpu("gfx90a")),
@@ -245,7 +247,7 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("torch-kernels", lambda s: install_torch(s, version="2.9.1", **{"torch/lib/libtorch_hip.so": elf(
         {".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})}),
      "error", "has ../.kpack/torch_@GFXARCH@.kpack, which no installed package brought",
-     "pip install 'torch[device-gfx1100]==2.9.1'"),
+     "pip install 'torch[device-gfx1100]==2.9.1' --index-url https://"),
     ("kinds", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.24.1+cpu")),
      "error", "torchvision 0.24.1+cpu is built for processors alone (CPU), torch 2.9.1+rocm7.1.0 for ROCm",
      "rocm-wheels install torch torchvision"),
@@ -334,7 +336,8 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     def fix(name: str, **env: str) -> str:
         return found(examine(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].fix
 
-    assert fix("a") == "pip install 'rocm[devel]==7.2.0' && rocm-sdk init"
+    index = "https://stable.repo.amd.com/rocm/whl-next/"  # AMD's own: PyPI is no place for these names
+    assert fix("a") == f"pip install 'rocm[devel]==7.2.0' --index-url {index} && rocm-sdk init"
     install(place.site_packages, "rocm-sdk-devel", "7.2.0")
     assert fix("b") == "rocm-sdk init"
     (place.site_packages / "_rocm_sdk_devel").mkdir()
@@ -357,7 +360,7 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "TensileLibrary_lazy_gfx942.dat").write_bytes(b"")
     said = found(examine(subject(tmp_path, place=place)), "library-kernels")
-    assert [(one.severity, one.fix) for one in said] == [
+    assert [(one.severity, one.fix.split(" --")[0]) for one in said] == [
         ("warning", "pip install rocm-sdk-device-gfx1100==7.2.0")
     ]
     assert "rocBLAS has no files for gfx1100" in said[0].text
@@ -403,11 +406,59 @@ def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:
     assert all(line.strip() for line in lines)
 
 
+def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100", "gfx942", version="2.12.0+rocm7.14.0", hip="7.14.60850")
+
+    def said(name: str, gfx: str) -> list[tuple[str, str]]:
+        findings = examine(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
+        return [(one.severity, one.text) for one in found(findings, "known-issues")]
+
+    known = [text for severity, text in said("a", "gfx1100") if severity == "warning"]
+    assert any(
+        text.startswith("torch 2.12.0+rocm7.14.0 with ROCm 7.14.0 on gfx1100: flash") for text in known
+    )
+    assert not any(
+        "flash and memory-efficient attention do not start" in text for _, text in said("b", "gfx942")
+    )
+    assert said("c", "gfx1201") == []  # it has no kernels for that: the rest does not matter
+
+
 def test_the_table_of_variables_is_whole() -> None:
     table = harms()
     for name, cases in table.variables.items():
         assert name.isupper() and all(case.text and case.source in table.sources for case in cases)
     assert list(table.allocator_keys.keys) == sorted(table.allocator_keys.keys)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--python", "nothing/here"], "there is no Python nothing/here"),
+        (["--python", ""], "the path is empty"),
+        (["--python", "{folder}"], "is a folder, and no virtual environment"),
+        (["--gfx", "mi300"], "'mi300' is not the name of a GPU"),
+        (["--gfx", ""], "--gfx names no GPU"),
+        (["--gfx", "gfx11-generic"], "is code for several GPUs"),
+        (["--gfx", "gfx110X-all"], "is not the name of a GPU"),
+        (["--gfx", "gfx942,none"], "either GPUs or none"),
+        (["--gfx"], "requires an argument"),
+        (["--jsno"], "No such option"),
+        (["torch"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_input_is_refused_with_one_message(
+    tmp_path: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    assert run_command(command, [word.format(folder=tmp_path) for word in words]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.out == ""
 
 
 def test_names_of_checks_are_unique() -> None:

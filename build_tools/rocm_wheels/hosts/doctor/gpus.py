@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,14 +15,14 @@ def found(subject: Subject) -> Iterator[Finding]:
     gpus = subject.hardware.gpus
     for (text, source), count in Counter((_said(gpu), gpu.source) for gpu in gpus).items():
         times = f"{count} × " if count > 1 else ""
-        by = "stated" if source == "forced" else f"found by {source or 'unknown means'}"
+        by = "stated" if source in {"forced", "--gfx"} else f"found by {source or 'unknown means'}"
         yield Finding("ok", f"{times}{text} ({by})")
     if subject.machine.platform == "darwin":
         return
-    if not gpus and not subject.machine.amd_devices:
+    if not gpus and not subject.has_amd:
         yield Finding(
             "info",
-            "no GPU was found; torch will compute on the processor",
+            "no GPU is known of; torch computes on the processor",
             "if there is one, see that the machine is switched on for it (BIOS, virtual machine, container)",
         )
     others = sorted({gpu.vendor for gpu in gpus if gpu.vendor in {"nvidia", "intel"}})
@@ -61,7 +62,9 @@ def unknown(subject: Subject) -> Iterator[Finding]:
 def odd(subject: Subject) -> Iterator[Finding]:
     """Pass on what looking for GPUs could not read, and what is odd about a GPU."""
     for fault in subject.hardware.faults:
-        yield Finding("warning", fault, "see that the variable or file says what you mean")
+        names = [name for name in subject.env if re.search(rf"\b{re.escape(name)}\b", fault)]
+        fix = f"unset {' '.join(names)}" if names else "see that what it names is there and can be read"
+        yield Finding("warning", fault, fix)
     for gpu in subject.hardware.gpus:
         if gpu.vendor == "amd" and gpu.confidence == "derived":
             yield Finding(

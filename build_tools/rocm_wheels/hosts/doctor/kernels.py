@@ -142,7 +142,7 @@ def _fix(
     subject: Subject, torch: Package, codes: list[InstalledCode], gfx: str, targets: tuple[str, ...]
 ) -> str:
     if any(code.missing or code.archives for code in codes):
-        return subject.pip("install", f"torch[device-{gfx}]=={torch.version}")
+        return subject.rocm_pip(f"torch[device-{gfx}]=={torch.version}", torch.version)
     known = [one for one in overrides().cards.get(gfx, ()) if not one.risky]
     near = next((one for one in known if serve(targets, one.target).yes), None)
     posing = f"   # or, untested: export {VARIABLE}={near.version}" if near else ""
@@ -160,7 +160,7 @@ def _setting(target: str, subject: Subject) -> str:
 def _device_libraries(subject: Subject, gfx: str) -> str:
     version = subject.installed.rocm_version
     if version:
-        return subject.pip("install", f"rocm-sdk-device-{gfx}=={version}")
+        return subject.rocm_pip(f"rocm-sdk-device-{gfx}=={version}", version)
     return subject.install("torch")
 
 

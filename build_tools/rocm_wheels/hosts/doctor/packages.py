@@ -19,23 +19,16 @@ _TAG = re.compile(r"cp(?P<major>[0-9])(?P<minor>[0-9]+)(?P<free>t?)$")
 
 
 def environment(subject: Subject) -> Iterator[Finding]:
-    """Say which Python was looked at; tell when another environment is the active one."""
+    """Say which Python was looked at."""
     python = subject.installed.environment
     virtual = "a virtual environment" if python.is_virtual else "not a virtual environment"
     yield Finding("ok", f"Python {python.version} ({python.python}, {virtual})")
-    active = subject.env.get("VIRTUAL_ENV") or subject.env.get("CONDA_PREFIX")
-    if active and subject.python is None and not python.python.is_relative_to(active):
-        yield Finding(
-            "info",
-            f"the active environment is another one: {active}",
-            f"rocm-wheels doctor --python {active}",
-        )
 
 
 def torch_build(subject: Subject) -> Iterator[Finding]:
     """See that torch is there and was built for this machine's GPUs."""
     torch = subject.installed.torch
-    amd = subject.has_amd or subject.stated
+    amd = subject.has_amd
     if torch is None:
         yield Finding("info", "torch is not installed", subject.install("torch", "torchvision", "torchaudio"))
         return

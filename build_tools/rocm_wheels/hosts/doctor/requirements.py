@@ -1,6 +1,7 @@
 """Do the installed packages belong together: what each requires of the others, and torch's release line.
 
-Source: "Dependency specifiers" of the PyPA specifications; the release lines of ``data/release_lines.yaml``.
+Source: "Dependency specifiers" of the PyPA specifications; what goes with
+a torch, by the tables of ``model.compat``.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels.errors import DataError
+from rocm_wheels.hosts.doctor.issues import version_of
 from rocm_wheels.hosts.doctor.subject import Finding, Subject
 from rocm_wheels.hosts.installed.distributions import OF_INTEREST
 from rocm_wheels.hosts.installed.environment import Environment
 from rocm_wheels.hosts.installed.look import Package
+from rocm_wheels.model.compat.builds import companions
+from rocm_wheels.model.compat.versions import starts_with
 
 _MACHINES = {
     "linux": ("linux", "Linux", "posix"),
     "win": ("win32", "Windows", "nt"),
     "mac": ("darwin", "Darwin", "posix"),
 }
-_RECIPES = {"pytorch_vision": "torchvision", "pytorch_audio": "torchaudio"}
+_COMPANIONS = ("torchvision", "torchaudio")  # of the others, torch's own requirements tell
 
 
 def requirements(subject: Subject) -> Iterator[Finding]:
@@ -38,30 +43,23 @@ def requirements(subject: Subject) -> Iterator[Finding]:
 
 
 def line(subject: Subject) -> Iterator[Finding]:
-    """Compare the companions' versions with torch's release line."""
-    from rocm_wheels.errors import RocmWheelsError
-    from rocm_wheels.model.lines import line_named, line_of
-
+    """Compare the versions of torchvision and torchaudio with those that go with torch."""
     torch = subject.installed.torch
     if torch is None:
         return
     try:
-        found = line_of(torch.version)
-    except RocmWheelsError as unknown:
-        yield Finding(
-            "info", f"torch {torch.version}: {unknown.message}", "rocm-wheels lines   # the known ones"
-        )
+        belonging = companions(torch.version)
+    except DataError as wrong:
+        yield Finding("warning", wrong.message, subject.install("torch"))
         return
-    for recipe, companion in line_named(found.torch).projects.items() if found.exact else ():
-        project = _RECIPES.get(recipe, recipe)
-        installed = subject.installed.get(project)
-        series = companion.version.value if companion.version else None
-        if installed and series and companion.version and _series(installed.version) != _series(series):
+    for project in _COMPANIONS:
+        one, right = subject.installed.get(project), belonging.get(project)
+        version = version_of(one.version) if one else None
+        if one and version and right and not starts_with(version, right):
             yield Finding(
                 "warning",
-                f"{project} {installed.version} does not belong to torch {torch.version}: {series} does",
+                f"{project} {one.version} does not belong to torch {torch.version}: {right} does",
                 subject.install("torch", project),
-                companion.version.source,
             )
 
 
@@ -100,7 +98,7 @@ def _fix(subject: Subject, package: Package, required: Requirement) -> str:
     """Return the line that brings a package: those of ROCm by pip, torch's companions with torch."""
     name = canonicalize_name(required.name)
     if name.startswith(("rocm", "amd-torch")):
-        return subject.pip("install", str(_bare(required)))
+        return subject.rocm_pip(str(_bare(required)), str(required.specifier))
     names = dict.fromkeys([*(["torch"] if subject.installed.torch else []), package.name, name])
     known = [one for one in names if re.fullmatch(r"torch(vision|audio|ao)?", one)]
     return subject.install(*(known or ["torch"]))
@@ -162,7 +160,3 @@ def _bare(required: Requirement) -> Requirement:
 
 def _shown(required: Requirement) -> str:
     return str(_bare(required))
-
-
-def _series(version: str) -> tuple[str, ...]:
-    return tuple(version.partition("+")[0].split(".")[:2])

@@ -85,16 +85,17 @@ def sdk(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"the ROCm packages are not of one release: {said}",
-            subject.pip("install", f"rocm[libraries]=={version}"),
+            subject.rocm_pip(f"rocm[libraries]=={version}", version),
         )
     torch = subject.installed.torch
-    if "rocm-sdk-core" not in parts or torch is None or torch.kind != "rocm":
+    core = parts.get("rocm-sdk-core")
+    if core is None or torch is None or torch.kind != "rocm":
         return
     if "rocm-sdk-devel" not in parts:
         yield Finding(
             "info",
             "extensions for torch cannot be compiled here: the ROCm packages are those for running",
-            subject.pip("install", f"rocm[devel]=={parts['rocm-sdk-core'].version}") + " && rocm-sdk init",
+            subject.rocm_pip(f"rocm[devel]=={core.version}", core.version) + " && rocm-sdk init",
             _SDK,
         )
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ class Subject:
     """A machine, a Python on it, and the environment of the process.
 
     ``stated`` says that the GPUs are those of a machine to be: nothing of this one's devices counts.
-    ``python`` is what the user named to look at, None for the running one.
+    ``python`` is what the user named to look at, None for the active or running one.
     """
 
     hardware: Hardware
@@ -54,7 +55,8 @@ class Subject:
     @property
     def has_amd(self) -> bool:
         """Tell whether anything says that there is an AMD GPU here."""
-        return any(gpu.vendor == "amd" for gpu in self.hardware.gpus) or bool(self.machine.amd_devices)
+        on_bus = bool(self.machine.amd_devices) and not self.stated
+        return on_bus or any(gpu.vendor == "amd" for gpu in self.hardware.gpus)
 
     @property
     def xnack(self) -> bool:
@@ -68,6 +70,20 @@ class Subject:
             asked = [word for word in words if word != "-y"]  # uv does not ask
             return shell_line(["uv", "pip", asked[0], "--python", python, *asked[1:]])
         return shell_line([*(["pip"] if self.python is None else [python, "-m", "pip"]), *words])
+
+    def rocm_pip(self, requirement: str, version: str) -> str:
+        """Return the line that lets pip install one of ROCm's packages from AMD's index, where one is known.
+
+        PyPI has other packages under some of these names, or none.
+        """
+        from rocm_wheels.model.compat.releases import indexes_for
+
+        channel = "nightly" if re.search(r"[0-9]a[0-9]|dev", version) else "stable"
+        platform = "windows" if self.machine.platform == "win32" else "linux"
+        gfx = next((gpu.gfx for gpu in self.amd if gpu.gfx), None)
+        found = indexes_for(gfx, platform=platform, channel="prerelease" if "rc" in version else channel)
+        index = next((one.url for one in found if one.layout == "multi-arch"), None)
+        return self.pip("install", requirement, *(["--index-url", index] if index else []))
 
     def replace_torch(self) -> str:
         """Return the line that takes torch and its companions away and installs those for this machine."""

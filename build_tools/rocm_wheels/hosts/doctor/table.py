@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rocm_wheels.hosts.doctor import (
     devices,
     gpus,
+    issues,
     kernels,
     packages,
     requirements,
@@ -62,6 +63,7 @@ CHECKS: tuple[Check, ...] = (
     Check("torch-kernels", _KERNELS, kernels.torch_code),
     Check("companion-kernels", _KERNELS, kernels.companions),
     Check("library-kernels", _KERNELS, kernels.libraries),
+    Check("known-issues", _KERNELS, issues.known),
     Check("harmful", _VARIABLES, variables.harmful),
     Check("override", _VARIABLES, variables.override),
     Check("devices", _VARIABLES, variables.devices),

@@ -48,7 +48,7 @@ def serve(targets: Iterable[str], gfx: str, *, xnack: bool = False) -> Served:
 
     Only the very processor counts: code for gfx1100 does not run on gfx1101.
     """
-    chip, *features = gfx.split(":")
+    chip, *features = gfx.replace("_", "-").split(":")
     on = xnack or "xnack+" in features or chip.startswith(_XNACK_ALWAYS_ON)
     found = [TargetId.parse(one) for one in targets]
     kinds: tuple[tuple[How, list[TargetId]], ...] = (

@@ -1,0 +1,106 @@
+"""``rocm-wheels doctor`` as it is called: environments of their own, exit codes, JSON, wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+from binary_writer import bundle, elf, hip
+from installed_trees import install, install_torch
+
+CLONE = Path(__file__).resolve().parents[2]
+_ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
+
+
+def doctor(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in an environment that says nothing of GPUs but what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_GPUS)}
+    clean["PYTHONPATH"] = str(CLONE / "build_tools")
+    argv = [sys.executable, "-m", "rocm_wheels", "doctor", *map(str, words)]
+    return subprocess.run(argv, env={**clean, **env}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with nothing in it."""
+    folder = tmp_path_factory.mktemp("bare") / "venv"
+    venv.create(folder, symlinks=os.name != "nt")
+    return folder
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A virtual environment with a torch for gfx1100, gfx942 and gfx950, and a torchvision for CUDA."""
+    folder = tmp_path / "venv"
+    venv.create(folder, symlinks=os.name != "nt")
+    place = next(folder.glob("lib/python*/site-packages"))
+    code = elf({".hip_fatbin": bundle(hip("gfx1100"), hip("gfx9-4-generic"))})
+    install_torch(place, version="2.9.1+rocm7.1.0", **{"torch/lib/libtorch_hip.so": code})
+    install(place, "torchvision", "0.24.1+cu128", tag="py3-none-any")
+    return folder
+
+
+def test_no_torch_and_no_gpu_is_no_error(bare: Path) -> None:
+    done = doctor("--python", bare, "--gfx", "none")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "torch is not installed" in done.stdout
+    assert done.stdout.splitlines()[-1] == "nothing is wrong"
+    assert done.stderr == ""
+    assert "\033[" not in done.stdout
+
+
+def test_the_active_environment_is_looked_at(bare: Path) -> None:
+    said = json.loads(doctor("--json", "--gfx", "none", VIRTUAL_ENV=str(bare)).stdout)
+    assert Path(said["python"]["site_packages"]).is_relative_to(bare)
+
+
+def test_kernels_yes_and_no_each_with_its_file(filled: Path) -> None:
+    done = doctor("--python", filled, "--gfx", "gfx1100,gfx950", "--gfx", "gfx1201", "--json")
+    assert done.returncode == 17, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    said = json.loads(done.stdout)
+    assert [(one["gfx"], one["served"], one["how"]) for one in said["kernels"]] == [
+        ("gfx1100", True, "native"),
+        ("gfx950", True, "generic"),
+        ("gfx1201", False, "no"),
+    ]
+    assert {Path(file).name for one in said["kernels"] for file in one["files"]} == {"libtorch_hip.so"}
+    assert {one["name"]: one["build"] for one in said["packages"]} == {"torch": "rocm", "torchvision": "cuda"}
+    errors = [one for one in said["findings"] if one["severity"] == "error"]
+    assert {one["check"] for one in errors} == {"torch-kernels", "kinds", "interpreter"} - (
+        {"interpreter"} if sys.version_info[:2] == (3, 11) else set()
+    )
+    assert all(one["fix"] for one in said["findings"] if one["severity"] != "ok")
+    assert said["errors"] == len(errors)
+
+
+def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:
+    done = doctor("--python", bare, HSA_OVERRIDE_GFX_VERSION="eleven", HIP_VISIBLE_DEVICES="0,x")
+    assert "HSA_OVERRIDE_GFX_VERSION: 'eleven' is not a version" in done.stdout
+    assert "fix: unset HSA_OVERRIDE_GFX_VERSION" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "asking {program} where its packages are could not be started"),
+        ("#!/bin/sh\nexit 1\n", "asking {program} where its packages are"),
+        ("#!/bin/sh\necho hello\n", "{program}, asked where its packages are, said 'hello'"),
+    ],
+)
+def test_what_is_no_python_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(text or "no program")
+    program.chmod(0o755 if text else 0o644)
+    done = doctor("--python", program)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message.format(program=program) in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
