@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from gpu_machines import CPU, MACHINES, gpu, machine, pci, programs
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.look import look
 from rocm_wheels.gpus.properties import supported
 from rocm_wheels.gpus.rocm import find_rocm
+from rocm_wheels.gpus.visible import mark_visible
 
 FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
 UUID = "GPU-abba0000000000"  # and the bus
@@ -57,6 +61,26 @@ def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], s
     assert sorted(one.index for one in found.usable if one.index is not None) == left
     assert len(found.gpus) == 4 and all(one.hidden_by in env for one in found.gpus if not one.visible)
     assert (said in found.faults[0]) if said else found.faults == ()
+
+
+LISTS = st.lists(
+    st.sampled_from(["0", "1", "3", "4", "-1", "", " 2", "0x1", "GPU-", f"{UUID}20", "é", "2"]), max_size=5
+).map(",".join)
+
+
+@given(rocr=st.none() | LISTS, hip=st.none() | LISTS)
+def test_any_list_leaves_some_of_the_gpus_and_hides_the_others_by_name(
+    rocr: str | None, hip: str | None
+) -> None:
+    cards = [Gpu("amd", "gfx942", uuid=f"{UUID}{n + 20}", index=n) for n in range(4)]
+    given_ = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip}
+    env = {name: text for name, text in given_.items() if text is not None}
+    marked, _ = mark_visible(cards, env)
+    assert [one.index for one in marked] == [0, 1, 2, 3]
+    assert all(one.visible == (one.hidden_by == "") and one.hidden_by in {"", *env} for one in marked)
+    counted = sorted(one.hip_index for one in marked if one.hip_index is not None)
+    assert counted == list(range(len(counted))) and (rocr is not None or len(counted) == 4)
+    assert all(one.visible for one in marked if one.hip_index is not None) or hip
 
 
 def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
@@ -270,6 +294,15 @@ def test_rocm_of_windows_and_packages_that_do_not_agree(tmp_path: Path) -> None:
     written(tmp_path, **{"Program Files__AMD__ROCm__6.2__include__hip__hip_version.h": header})
     found, _ = find_rocm({}, root=tmp_path, platform="win32")
     assert [(one.version, one.source) for one in found] == [("6.2.41512", "header")]
+    written(
+        tmp_path,
+        **{
+            "debian__usr__include__hip__hip_version.h": header,
+            "core___rocm_sdk_core__.info__version": "7.9.0rc1",
+        },
+    )
+    found, _ = find_rocm({}, root=tmp_path / "debian", site_packages=[tmp_path / "core"])
+    assert [(one.version, one.source) for one in found] == [("7.9.0rc1", "pip"), ("6.2.41512", "header")]
     for name in ("rocm_sdk_core-7.14.0.dist-info", "rocm-7.9.0rc1.dist-info"):
         (tmp_path / "site" / name).mkdir(parents=True)
     found, faults = find_rocm({}, root=tmp_path / "no", site_packages=[tmp_path / "site"])

@@ -86,7 +86,7 @@ class LinuxMachine:
     def _ask_lspci(self) -> None:
         if not self._bus_seen and self._source == "pci":
             self._source = "lspci"
-            self._cards, _ = ask_lspci(self._env, self._run, self.faults, self.tried)
+            self._cards = ask_lspci(self._env, self._run, self.faults, self.tried)
 
     def _with_the_rest(self, gpus: list[Gpu]) -> list[Gpu]:
         """Add the cards of the bus that the runtime does not number: too old for it, or given to others."""

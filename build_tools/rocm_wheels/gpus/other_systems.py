@@ -32,11 +32,9 @@ def windows_gpus(
     With ``only_amd`` the driver's word is enough when there is one: PowerShell takes a second.
     """
     answer = run(("clinfo",), env, _TIMEOUT)
-    tried.append(
-        "clinfo: not installed" if not answer.found else "clinfo: no answer" if answer.fault else "clinfo"
-    )
     faults += [answer.fault] if answer.fault else []
     named = read_clinfo(answer.out)
+    tried.append(f"clinfo: {len(named)} AMD GPUs" if answer.found else "clinfo: not installed")
     if answer.found and not answer.fault and not named and "latform" not in answer.out:
         faults.append(f"clinfo printed no list of platforms, but {answer.out.strip()[:60]!r}")
     if named and only_amd:
@@ -107,11 +105,7 @@ def _mac_gpu(card: Mapping[str, object]) -> Gpu | None:
     device = re.fullmatch(r"0x([0-9a-f]{4})", str(card.get("spdisplays_device-id", "")).lower())
     if vendor == _VENDORS["apple"]:
         return Gpu("apple", name=name, integrated=True, source="system_profiler", confidence="read")
-    gpu = (
-        gpu_of(PciCard(f"{vendor}:{device[1] if device else ''}", "", name), "system_profiler")
-        if vendor
-        else None
-    )
+    gpu = gpu_of(PciCard(f"{vendor}:{device[1] if device else ''}", "", name), "system_profiler")
     return replace(gpu, pci_id=gpu.pci_id if device else None, address=None) if gpu else None
 
 
@@ -137,20 +131,16 @@ def _joined(cards: list[Gpu], named: list[Gpu]) -> list[Gpu]:
 
     Without the driver's word AMD's cards are numbered as Windows lists them.
     """
-    left = list(named)
-    out: list[Gpu] = []
-    for number, card in enumerate(cards):
+    left, joined = list(named), []
+    for card in cards:
         if card.vendor != "amd":
-            out.append(card)
+            joined.append(card)
             continue
-        same = [one for one in left if one.gfx == card.gfx] or ([] if card.gfx else left[:1])
+        same = [one for one in left if card.gfx in {None, one.gfx}]
         if same:
             left.remove(same[0])
-            one = same[0]
-            out.append(
-                replace(one, name=card.name or one.name, pci_id=card.pci_id, integrated=card.integrated)
-            )
+            joined.append(replace(same[0], name=card.name, pci_id=card.pci_id, integrated=card.integrated))
         else:
-            earlier = sum(other.vendor == "amd" for other in cards[:number])
-            out.append(replace(card, index=None if named else earlier))
-    return [*out, *left]
+            listed = sum(other.vendor == "amd" for other in joined)
+            joined.append(replace(card, index=None if named else listed))
+    return [*joined, *left]

@@ -52,21 +52,18 @@ def read_cards(root: Path) -> tuple[list[PciCard], bool]:
     return found, True
 
 
-def ask_lspci(
-    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
-) -> tuple[list[PciCard], bool]:
-    """Return the same by lspci."""
+def ask_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
+    """Return the cards that lspci lists."""
     answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
     if not answer.found or answer.fault:
         tried.append("lspci: no answer" if answer.found else "lspci: not installed")
         faults += [answer.fault] if answer.fault else []
-        return [], False
+        return []
     cards = read_lspci(answer.out)
     tried.append(f"lspci: {len(cards)} cards")
     if not cards and answer.out.strip() and not _looks_like_lspci(answer.out):
         faults.append(f"lspci printed no list of devices, but {answer.out.strip().splitlines()[0][:60]!r}")
-        return [], False
-    return cards, True
+    return cards
 
 
 def read_lspci(text: str) -> list[PciCard]:

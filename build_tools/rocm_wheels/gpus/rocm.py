@@ -13,6 +13,8 @@ _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 _WINDOWS_VARIABLES = ("HIP_PATH",)  # on Linux it named a part of ROCm, long ago
 _SYSTEM = "opt/rocm"
 _WINDOWS = "Program Files/AMD/ROCm"
+_PACKAGED = "usr"  # where Debian and Fedora put their own
+_PARTS = ("MAJOR", "MINOR", "PATCH")
 _DIST_INFO = re.compile(r"(rocm_sdk_core|rocm)-([0-9][^-]*)\.dist-info", re.IGNORECASE)
 _HEADERS = {  # the macros that a header states the version with
     "include/rocm-core/rocm_version.h": "ROCM",
@@ -32,8 +34,8 @@ def find_rocm(
     """Return every ROCm that is found, the one that counts first, and what could not be read.
 
     Stated by a variable, it is the only one. Otherwise the one that ``ROCM_PATH`` (``ROCM_HOME``; on Windows
-    ``HIP_PATH``) names, then the Python packages in ``site_packages``, then ``/opt/rocm`` and its neighbours,
-    newest first. ValueError for a variable that cannot be read.
+    ``HIP_PATH``) names, then the Python packages in ``site_packages``, then ``/opt/rocm``, its neighbours,
+    newest first, and what the system packages. ValueError for a variable that cannot be read.
     """
     forced = forced if forced is not None else read_forced(env)
     if forced.rocm is not None:
@@ -60,12 +62,13 @@ def find_rocm(
 
 
 def _system_places(root: Path, platform: str) -> Iterator[Path]:
-    """Yield where installers put ROCm: the usual link first, then versions side by side, newest first."""
+    """Yield where installers put ROCm: the usual link, versions side by side, a system's own."""
     if platform == "win32":
         yield from _newest_first((root / _WINDOWS).glob("[0-9]*"))
         return
     yield root / _SYSTEM
     yield from _newest_first((root / "opt").glob("rocm-[0-9]*"))
+    yield root / _PACKAGED
 
 
 def _newest_first(paths: Iterator[Path]) -> list[Path]:
@@ -87,9 +90,6 @@ def _in_folder(place: Path, faults: list[str]) -> list[RocmFound]:
             return [RocmFound(".".join(one[1] for one in numbers if one), "header", str(place))]
         faults.append(f"{place / name} does not state a version")
     return []
-
-
-_PARTS = ("MAJOR", "MINOR", "PATCH")
 
 
 def _packages(folder: Path, faults: list[str]) -> list[RocmFound]:
