@@ -194,6 +194,9 @@ def test_labels_without_a_wheel_are_named_and_a_folder_of_wheels_will_do(tmp_pat
         ["torch"], str(shelf.root / "torch"), machine("gfx1100"), Reach()
     )  # it has no pages of projects
     assert flat.picked and flat.picked.label == "rocm7.2_gfx110x"
+    page = (shelf.root / "torch" / "index.html").as_uri()
+    (same,) = choose(["torch"], page, machine("gfx1100"), Reach())
+    assert same.picked and same.picked.name == flat.picked.name
 
 
 # --- documents of 2025 ---
@@ -369,6 +372,13 @@ def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
     )
 
 
+def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
+    multi_arch(shelf, "gfx942")
+    (choice,) = choose(["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), Reach())
+    assert choice.requires == ("torch[device-gfx942]==2.9.0+rocm7.13",)
+    assert "2 of 3 GPUs are served: gfx942; not gfx1100" in choice.notes
+
+
 def test_metadata_beside_the_wheel_is_taken_when_the_index_offers_it(shelf: Shelf) -> None:
     wheel = shelf.wheel("2.9.0", core_metadata="true")
     text = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0\nProvides-Extra: device-gfx942\n"
@@ -386,6 +396,8 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     assert choice.visible_line == "HIP_VISIBLE_DEVICES=0,2"  # HIP counts what the runtime leaves
     hidden = replace(three, visible=False, hidden_by="HIP_VISIBLE_DEVICES")
     assert shelf.choose(on=host(Hardware(gpus=(two, hidden, four, one)))).visible_line is None
+    notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
+    assert any("is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU" in note for note in notes)
 
 
 # --- what cannot be chosen ---

@@ -30,7 +30,7 @@ Without --index the best one that is known for the machine is taken.
 INDEX is any of
   a URL or folder with a page a project       https://repo.example/simple/
   an address with {family} in it              https://repo.example/v2/{family}/
-  a folder that just holds wheels             dist/
+  a folder or page that just lists wheels     dist/, https://repo.example/links.html
 
 The exit code is 17 when nothing fits; the wheel that came nearest is named.
 """

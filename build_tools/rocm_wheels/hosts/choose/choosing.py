@@ -13,7 +13,7 @@ from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice, Known
 from rocm_wheels.hosts.choose.devices import Devices, Place, choose_devices, read_metadata
 from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.located import FAMILY, Located, UnreachableIndexError, locate
+from rocm_wheels.hosts.choose.located import FAMILY, Located, UnreachableIndexError, is_page, locate
 from rocm_wheels.hosts.choose.misses import nothing_fits
 from rocm_wheels.hosts.choose.notes import Findings, has_code, notes_of
 from rocm_wheels.hosts.choose.picking import Picked, pick
@@ -44,7 +44,7 @@ def choose(
     if not parsed:
         raise UsageError("no requirement is given", tip="for example: torch")
     if index is not None:
-        if FAMILY not in index:
+        if FAMILY not in index and not is_page(index):
             base_url(index)  # says what is wrong with it
         return _from(index, parsed, host, reach, pre=pre)
     from rocm_wheels.hosts.choose.known_indexes import indexes_of
@@ -101,7 +101,7 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
     devices = None
     asked = [extra for extra in requirement.extras if extra.startswith("device-")]
     if asked or (best.name.label is None and has_code(best) and amd_gpus(host.hardware)):
-        place = Place(host, located.index, reach)
+        place = Place(host, located.index, reach, located.links)
         devices = choose_devices(best, read_metadata(best, reach), sorted(requirement.extras), place)
     layout, served = _layout(picked, devices, located, host)
     first = picked.candidates[0]

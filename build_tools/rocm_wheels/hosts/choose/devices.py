@@ -16,12 +16,14 @@ from packaging.utils import canonicalize_name
 from rocm_wheels import parallel
 from rocm_wheels.errors import DataError, HostError
 from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.names import generic_of
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.located import read_links, unreachable
 from rocm_wheels.hosts.choose.served import amd_gpus
 from rocm_wheels.hosts.choose.sift import Offer, sift
 from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.index.reach import Reach, UnreachableError
+from rocm_wheels.index.reading import Link
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata
 
@@ -32,11 +34,15 @@ ALL = "device-all"
 
 @dataclass(frozen=True)
 class Place:
-    """The machine, the URL of the index that wheels come from, and the way to it."""
+    """The machine, the URL of the index that wheels come from, and the way to it.
+
+    ``links`` are those of the page that the host wheel is on: a folder of wheels has no other.
+    """
 
     host: Host
     base: str
     reach: Reach
+    links: Sequence[Link] = ()
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,12 @@ def choose_devices(
 
 
 def _extra_for(gpu: Gpu, offered: Sequence[str]) -> str | None:
-    """Return the extra of a GPU: its own, else the smallest family's; None when there is none."""
+    """Return the extra of a GPU: its own, its generic target's, else a family's; None without one."""
     if gpu.gfx is None:
         return None
     from rocm_wheels.model.gfx import families_of
 
-    names = [gpu.gfx, *families_of([gpu.gfx])]
+    names = [gpu.gfx, generic_of(gpu.gfx) or gpu.gfx, *families_of([gpu.gfx])]
     found = [extra for name in names if (extra := canonicalize_name(_PREFIX + name)) in offered]
     return found[0] if found else None
 
@@ -123,8 +129,8 @@ def _lacking(extras: Sequence[str], metadata: WheelMetadata, place: Place) -> li
 
     def is_there(text: str) -> bool:
         requirement = Requirement(text)
-        links = read_links(place.base, canonicalize_name(requirement.name), place.reach) or ()
-        return bool(sift(links, requirement, place.host, pre=True).usable)
+        links = read_links(place.base, canonicalize_name(requirement.name), place.reach)
+        return bool(sift(links or place.links, requirement, place.host, pre=True).usable)
 
     there = dict(zip(every, parallel.each(is_there, every, jobs=_JOBS), strict=True))
     return [next((str(one) for one in wanted[extra] if not there[str(one)]), "") for extra in extras]

@@ -1,7 +1,8 @@
 """Where an index has the wheels of a project: its page, the page of a GPU family, or a folder of files.
 
 Three kinds of index are read: one page a project (PEP 503, PEP 691), an index for each GPU family
-(``https://…/{family}/``, or folders of families below one), and a folder or page that just lists wheels.
+(``https://…/{family}/``, or folders of families below one), and a folder or page (``…/links.html``) that just
+lists wheels.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ def locate(index: str, project: str, host: Host, reach: Reach) -> Located:
         return _of_a_family(
             [(index.replace(FAMILY, one), one) for one in _wanted(index, host)], project, reach
         )
+    if is_page(index):
+        if (listed := _links(index, reach)) is None:
+            raise _absent(project, index)
+        return Located(index, listed)
     base = base_url(index)
     root = local_path(base)
     here = families(root) if root else []
@@ -59,6 +64,12 @@ def locate(index: str, project: str, host: Host, reach: Reach) -> Located:
     if below := [one for one in (family_names(host) if there else ()) if one in there]:
         return _of_a_family([(f"{base}{one}/", one) for one in below], project, reach)
     raise _absent(project, base)
+
+
+def is_page(index: str) -> bool:
+    """Tell whether this is the URL of one page that lists wheels (``…/links.html``)."""
+    parts = urlsplit(index)
+    return parts.scheme in ("http", "https", "file") and parts.path.endswith((".html", ".htm"))
 
 
 def family_names(host: Host) -> tuple[str, ...]:

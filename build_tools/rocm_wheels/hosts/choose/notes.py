@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.requirements import Requirement
@@ -72,12 +72,18 @@ def _why_cpu(found: Findings, vendor: str) -> str:
     missed = [one for one in found.picked.out if one.offer.stage is Stage.PROPERTIES]
     same = [one for one in missed if one.offer.version == found.picked.version]
     if vendor != "amd":
-        unknown = [gpu for gpu in amd_gpus(found.host.hardware) if not gpu.gfx]
-        return "the target of the AMD GPU is not known" if unknown else "there is no AMD GPU here"
+        return _without_gpu(found.host)
     if not same:
         return "the index has no build for AMD GPUs that fits"
     near = nearest(same, found.host)
     return f"no variant fits this machine; the nearest is {near.offer.name.label}: {near.reason}"
+
+
+def _without_gpu(host: Host) -> str:
+    if amd_gpus(host.hardware):
+        return "the target of the AMD GPU is not known"
+    hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
+    return f"{' and '.join(hidden)} hides the AMD GPU" if hidden else "there is no AMD GPU here"
 
 
 def _kernels(found: Findings) -> Iterator[str]:
@@ -89,15 +95,19 @@ def _kernels(found: Findings) -> Iterator[str]:
         good = [str(gpu.gfx) for gpu, is_served in found.served if is_served]
         bad = [gpu.gfx or gpu.name or "an unknown GPU" for gpu, is_served in found.served if not is_served]
         if good and bad:
-            named = f"{', '.join(good)}; not {', '.join(bad)}"
+            named = f"{_once(good)}; not {_once(bad)}"
             yield f"{len(good)} of {len(found.served)} GPUs are served: {named}"
         elif bad:
-            yield f"{offer.file} has no kernels for {', '.join(bad)}: it computes on the CPU at best"
+            yield f"{offer.file} has no kernels for {_once(bad)}: it computes on the CPU at best"
     elif gpus and not found.served and has_code(offer) and not is_for_cpu(found):
         yield (
             f"which GPUs {offer.file} has code for is not said by its index; "
             "`rocm-wheels targets FILE` reads it out of the file"
         )
+
+
+def _once(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def has_code(offer: Offer) -> bool:
