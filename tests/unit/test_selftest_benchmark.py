@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import UsageError
 from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, benchmark, beside_cpu
 from rocm_wheels.hosts.benchmark.measures import _measure
@@ -103,3 +105,22 @@ def test_groups_and_devices() -> None:
     cases = cases_of(["import", "math"], ["cuda:0", "cuda:1"])
     assert Case("import", "numpy") in cases and Case("import", "torch") not in cases
     assert len([case for case in cases if case.device == "cuda:0"]) == len(cases_of(["math"], ["cpu"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["test", "maths"], "there are no checks maths; did you mean math?"),
+        (["test", "--python", "/nowhere"], "there is no Python /nowhere"),
+        (["test", "--timeout", "0"], "0.0 is not in the range x>0"),
+        (["test", "--device", "cpu", "--require-gpu"], "a GPU is required, and only the CPU is to be tested"),
+        (["benchmark", "matmull"], "there is no workload matmull; did you mean matmul?"),
+        (["benchmark", "--dtype", "int3"], "there is no dtype int3"),
+        (["benchmark", "--seconds", "0"], "0.0 is not in the range"),
+        (["benchmark", "--python", "/nowhere"], "there is no Python /nowhere"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cli, words) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.out == ""

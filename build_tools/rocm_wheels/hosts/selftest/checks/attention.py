@@ -31,6 +31,8 @@ def _formula(torch: Any, q: Any, k: Any, v: Any, kept: Any) -> Any:
 
 def _attention(torch: Any, device: str, check: Any, *, back_end: str, dtype: str) -> str:
     """Plain, causal and masked: the result and the gradients of query, key and value."""
+    if back_end and not hasattr(getattr(torch.nn, "attention", None), "sdpa_kernel"):
+        check.skip("torch before 2.3 lets nobody choose a back end")
     done = []
     refused = ""
     for mask in ("plain", "causal", "masked"):
