@@ -400,6 +400,35 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     assert any("is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU" in note for note in notes)
 
 
+def test_all_devices_are_not_every_gpu(shelf: Shelf) -> None:
+    multi_arch(shelf, "gfx942", "gfx1100", "gfx1201")
+    choice = shelf.choose("torch[device-all]", on=machine("gfx1151", "gfx1201"))
+    assert [is_served for _, is_served in choice.served] == [False, True]
+    assert choice.visible_line == "HIP_VISIBLE_DEVICES=1"
+
+
+def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(shelf: Shelf) -> None:
+    shelf.release({"rocm7.2_gfx9": RELEASE["rocm7.2_gfx9"]})
+    shelf.wheel("2.9.0")
+    choice = shelf.choose(on=machine("gfx1100"))
+    assert choice.picked and choice.picked.label is None
+    assert (
+        "has no label, and is the wheel for the CPU as far as anything says: no variant fits"
+        in choice.notes[0]
+    )
+
+
+def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) -> None:
+    shelf.release({"b": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
+    shelf.release(RELEASE, "2.9.0")
+    shelf.wheel("2.8.0", "null")
+    shelf.add("torch", "torch-2.8.0-variants.json", b"{")
+    choice = shelf.choose()
+    assert choice.picked and choice.picked.version == "2.9.0"
+    with pytest.raises(DataError, match=r"torch-2.8.0-variants.json is not JSON"):
+        shelf.choose("torch<2.9")
+
+
 # --- what cannot be chosen ---
 
 

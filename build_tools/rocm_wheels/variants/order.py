@@ -27,6 +27,8 @@ PLUGINS = {  # the providers that are answered for here, with the namespace that
 
 _OF_MACHINES = {("amd", "gfx_arch")}  # never the same for every machine, whatever a document says
 
+NARROWED = "this machine, of what the document lists for every machine"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -101,7 +103,7 @@ def _listed(namespace: str, provider: Provider, machine: Mapping[str, Sequence[s
     for feature, values in features.items():
         if machine is not None and (namespace, feature) in _OF_MACHINES:
             features[feature] = [one for one in machine.get(feature, ()) if one in values]
-            source = "this machine, of what the document lists for every machine"
+            source = NARROWED
     return Answer(features, source)
 
 

@@ -107,7 +107,7 @@ def choose_devices(
             tip="take another version, or index",
         )
     kept = [extra for extra in extras if not lacking[extra]]
-    served = tuple((gpu, extra in kept or ALL in kept) for gpu, extra in wanted.items())
+    served = tuple((gpu, extra in kept or bool(extra and ALL in kept)) for gpu, extra in wanted.items())
     return Devices(tuple(kept), served, tuple(_notes(wanted, lacking, offer)))
 
 

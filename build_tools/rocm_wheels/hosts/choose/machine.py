@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
 
@@ -16,6 +17,7 @@ from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.gpus.look import look
 from rocm_wheels.gpus.names import GENERICS, generic_of, read_name
 from rocm_wheels.gpus.properties import supported
+from rocm_wheels.gpus.rocm import find_rocm
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.index.installers import PLATFORMS
 from rocm_wheels.model.gfx import gfx_families
@@ -146,15 +148,16 @@ def _hardware(asked: Stated, env: Mapping[str, str]) -> Hardware:
         raise UsageError(f"{GFX} names no GPU", tip=f"for example: {GFX} gfx942, or {GFX} none")
     gpus = _gpus(words) if words else None
     rocm = _rocm(asked.rocm) if asked.rocm is not None else None
-    if gpus is not None and rocm is not None:
-        return Hardware(gpus=gpus, rocm=rocm)
+    site = tuple(dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
     try:
-        found = look(env)
+        if gpus is None:
+            found = look(env, site_packages=site)
+            return found if rocm is None else replace(found, rocm=rocm)
+        if rocm is None:
+            rocm, _ = find_rocm(env, platform=sys.platform, site_packages=site)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
-    if gpus is not None:
-        found = replace(found, gpus=gpus, driver=None, faults=(), tried=())
-    return found if rocm is None else replace(found, rocm=rocm)
+    return Hardware(gpus=gpus, rocm=rocm)
 
 
 def _gpus(words: list[str]) -> tuple[Gpu, ...]:

@@ -17,9 +17,11 @@ from rocm_wheels.hosts.choose.served import Served, amd_gpus
 from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
 from rocm_wheels.index.reading import file_name
 from rocm_wheels.variants.document import NULL_LABEL
+from rocm_wheels.variants.order import NARROWED
 
 _VENDORS = {"nvidia": "NVIDIA", "intel": "Intel"}
 _MOST = 5
+_FOR_CPU = "is the wheel for the CPU"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ def is_for_cpu(found: Findings) -> bool:
 def _cpu(found: Findings) -> Iterator[str]:
     file, vendor = found.best.offer.file, vendor_of(found.host)
     if is_for_cpu(found):
-        yield f"{file} is the wheel for the CPU: {_why_cpu(found, vendor)}"
+        unsaid = found.best.offer.name.label is None and kind_of(found.best.offer.version) != "cpu"
+        named = "has no label, and is the wheel for the CPU as far as anything says" if unsaid else _FOR_CPU
+        yield f"{file} {named}: {_why_cpu(found, vendor)}"
     elif found.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
     if vendor in _VENDORS and kind_of(found.best.offer.version) not in ("cuda", "xpu"):
@@ -139,6 +143,11 @@ def _documents(found: Findings) -> Iterator[str]:
     document = found.picked.document
     yield from document.notes
     for namespace, answer in found.picked.ranking.answers.items():
+        if answer.source == NARROWED:
+            yield (
+                f"the document lists {namespace} :: gfx_arch for every machine, and uv takes it so; "
+                "here it is compared with the GPUs of this machine"
+            )
         if not answer.features and not answer.source.startswith("this machine"):
             yield f"nothing of namespace {namespace} is supported: {answer.source}"
     link = found.sifted.documents.get(found.best.offer.version)

@@ -88,7 +88,10 @@ def _tiers(sifted: Sifted, requirement: Requirement, host: Host) -> tuple[list[_
 def _ranked(
     tier: _Tier, sifted: Sifted, host: Host, reach: Reach
 ) -> Iterator[tuple[Version, Document, Ranking]]:
-    """Rank version after version; the documents of the newest are read alone, then several side by side."""
+    """Rank version after version; the document of the newest is read alone, then several side by side.
+
+    One that cannot be read is an error when its turn comes, and not before.
+    """
 
     def read(version: Version) -> Document:
         offers = tier[version]
@@ -98,7 +101,9 @@ def _ranked(
 
     versions = list(tier)
     for some in (versions[:1], *(versions[at : at + _JOBS] for at in range(1, len(versions), _JOBS))):
-        for version, document in zip(some, parallel.each(read, some, jobs=_JOBS), strict=True):
+        for version, document in zip(some, parallel.results_of(read, some, jobs=_JOBS), strict=True):
+            if isinstance(document, Exception):
+                raise document
             yield version, document, rank(tier[version], document, host)
 
 
