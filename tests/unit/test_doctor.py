@@ -390,10 +390,22 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
         ("torch", "gfx1201", False, None),
         ("torch", "gfx1036", False, None),
     ]
-    assert said["errors"] == 2
-    assert {finding["check"] for finding in said["findings"] if finding["severity"] == "error"} == {
-        "torch-kernels"
-    }
+    assert (said["errors"], said["warnings"]) == (0, 2)  # gfx1201, iommu; the integrated one is no matter
+
+
+def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Path) -> None:
+    cards = (gpu("gfx1036", 0, integrated=True), gpu("gfx1100", 1), gpu("gfx942", 2))
+    said = found(examine(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
+    assert [one.severity for one in said] == ["info", "warning"]
+    assert all(one.fix.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
+
+
+def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, hip=None, version="2.9.1+cpu")
+    one = subject(tmp_path, place=place)
+    said = as_json(one, examine(one))["kernels"]
+    assert [(v["project"], v["gfx"], v["served"]) for v in said] == [("torch", "gfx1100", False)]
 
 
 def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:

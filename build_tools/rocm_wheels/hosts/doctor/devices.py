@@ -97,7 +97,8 @@ def render(subject: Subject) -> Iterator[Finding]:
             _DOCKER,
         )
     if machine.render and not closed and not missing:
-        yield Finding("ok", f"{several([str(one.path) for one in machine.render])} can be read and written")
+        named = several([str(one.path) for one in machine.render], 2)
+        yield Finding("ok", f"{named} can be read and written")
 
 
 def wsl(subject: Subject) -> Iterator[Finding]:

@@ -38,7 +38,8 @@ def hidden(subject: Subject) -> Iterator[Finding]:
     """Tell of GPUs that a variable hides."""
     gone = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
     for variable in sorted({gpu.hidden_by for gpu in gone}):
-        those = [_said(gpu) for gpu in gone if gpu.hidden_by == variable]
+        counted = Counter(_said(gpu) for gpu in gone if gpu.hidden_by == variable)
+        those = [f"{number} × {said}" if number > 1 else said for said, number in counted.items()]
         left = any(gpu.vendor == "amd" for gpu in subject.amd)
         yield Finding(
             "info" if left else "warning",

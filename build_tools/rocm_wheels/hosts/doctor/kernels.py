@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.visible import HIP
+from rocm_wheels.hosts.configure.cards import hip_order
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 from rocm_wheels.hosts.installed.kernels import (
     InstalledCode,
@@ -46,12 +49,12 @@ class Verdict:
 
 
 def verdicts(subject: Subject) -> list[Verdict]:
-    """Return a verdict for torch and every companion with device code, for each kind of GPU."""
+    """Return a verdict for torch, and every companion with device code, for each kind of GPU."""
     found = []
     for name in ("torch", *_WITH_CODE):
         package = subject.installed.get(name)
-        codes = _readable(package) if package and (name != "torch" or package.kind == "rocm") else []
-        if not codes:
+        codes = _readable(package) if package and package.kind in {"rocm", "unknown"} else []
+        if package is None or not (codes or name == "torch"):
             continue
         targets = sorted_targets(target for code in codes for target in code.targets)
         for gfx in _kinds(subject):
@@ -63,7 +66,12 @@ def verdicts(subject: Subject) -> list[Verdict]:
 def torch_code(subject: Subject) -> Iterator[Finding]:
     """Say yes or no for each kind of GPU: does torch have kernels for it?"""
     torch = subject.installed.torch
-    if torch is None or torch.kind != "rocm":
+    if torch is None:
+        return
+    if torch.kind != "rocm":
+        for gfx in _kinds(subject):
+            text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
+            yield Finding("error", text, subject.replace_torch())
         return
     codes = code_of(torch)
     for code in codes:
@@ -121,21 +129,41 @@ def libraries(subject: Subject) -> Iterator[Finding]:
 
 def _torch_verdicts(subject: Subject, torch: Package, codes: list[InstalledCode]) -> Iterator[Finding]:
     targets = sorted_targets(target for code in codes for target in code.targets)
-    file = codes[0].archives[0] if codes[0].archives else codes[0].path
     has = several(list(targets), 12) or "nothing"
     if not targets and codes[0].missing:
         has = f"{codes[0].missing[0]}, which no installed package brought"
     if not _kinds(subject):
-        yield Finding("ok", f"torch {torch.version} has kernels for {has} ({file})")
-    for gfx in _kinds(subject):
-        served = serve(targets, gfx, xnack=subject.xnack)
-        text = f"kernels of torch for {gfx}: {served.said(gfx)}"
-        if served.yes:
+        yield Finding("ok", f"torch {torch.version} has kernels for {has} ({codes[0].path})")
+    served = {gfx: serve(targets, gfx, xnack=subject.xnack) for gfx in _kinds(subject)}
+    line = _only([gpu for gpu in subject.amd if gpu.gfx and served[gpu.gfx].yes], subject)
+    for gfx, how in served.items():
+        text, file = f"kernels of torch for {gfx}: {how.said(gfx)}", _file_for(gfx, codes)
+        if how.yes:
             yield Finding("ok", f"{text} ({file})")
-        elif served.how == "setting":
-            yield Finding("error", f"{text} ({file})", _setting(served.by, subject))
+            continue
+        fix = _setting(how.by, subject) if how.how == "setting" else _fix(subject, torch, codes, gfx, targets)
+        said = f"{text} ({file})" if how.how == "setting" else f"{text}: {file} has {has}"
+        if not line:
+            yield Finding("error", said, fix)
         else:
-            yield Finding("error", f"{text}: {file} has {has}", _fix(subject, torch, codes, gfx, targets))
+            inside = all(gpu.integrated for gpu in subject.amd if gpu.gfx == gfx)
+            text = f"{said}; programs must leave that GPU alone"
+            yield Finding("info" if inside else "warning", text, f"{line}   # or: {fix}")
+
+
+def _only(gpus: list[Gpu], subject: Subject) -> str:
+    """Return the line that leaves programs these GPUs alone; "" for none."""
+    if not gpus:
+        return ""
+    order = hip_order(subject.hardware.gpus, subject.env, windows=subject.machine.platform == "win32")
+    numbers = sorted(order.index(gpu) for gpu in gpus if gpu in order)
+    return f"export {HIP}={','.join(map(str, numbers))}" if numbers else ""
+
+
+def _file_for(gfx: str, codes: list[InstalledCode]) -> Path:
+    """Return the archive for a GPU where there is one, else the library."""
+    archives = [one for code in codes for one in code.archives]
+    return next((one for one in archives if gfx in one.name), codes[0].path)
 
 
 def _fix(

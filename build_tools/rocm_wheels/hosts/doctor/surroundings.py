@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.hosts.doctor.subject import Finding, Subject
 
 _RCCL = "https://github.com/ROCm/rccl/blob/develop/src/init.cc"
@@ -21,7 +22,7 @@ def shared_memory(subject: Subject) -> Iterator[Finding]:
     size = subject.machine.shared_memory
     if size is None or size >= _ENOUGH or not subject.has_amd:
         return
-    several = len(subject.amd) > 1
+    several = len(_cards(subject)) > 1
     yield Finding(
         "warning" if several else "info",
         f"/dev/shm has {size // (1 << 20)} MB; "
@@ -37,7 +38,7 @@ def shared_memory(subject: Subject) -> Iterator[Finding]:
 def locked_memory(subject: Subject) -> Iterator[Finding]:
     """Tell of a limit of locked memory: memory for network cards is locked."""
     limit = subject.machine.locked_memory
-    if limit is None or len(subject.amd) < 2 or limit >= _ENOUGH:
+    if limit is None or len(_cards(subject)) < 2 or limit >= _ENOUGH:
         return
     yield Finding(
         "info",
@@ -49,13 +50,13 @@ def locked_memory(subject: Subject) -> Iterator[Finding]:
 def iommu(subject: Subject) -> Iterator[Finding]:
     """Tell of a kernel that was started without iommu=pt on a machine with several GPUs."""
     machine = subject.machine
-    if len(subject.amd) < 2 or machine.hypervisor or not machine.command_line:
+    if len(_cards(subject)) < 2 or machine.hypervisor or not machine.command_line:
         return
     words = machine.command_line.split()
     if not {"iommu=pt", "iommu=off", "amd_iommu=off", "intel_iommu=off"} & set(words):
         yield Finding(
             "warning",
-            f"{len(subject.amd)} GPUs, and the kernel was started without iommu=pt: "
+            f"{len(_cards(subject))} GPUs, and the kernel was started without iommu=pt: "
             "programs on several of them may hang",
             'add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub && sudo reboot',
             _RCCL,
@@ -64,7 +65,7 @@ def iommu(subject: Subject) -> Iterator[Finding]:
 
 def numa(subject: Subject) -> Iterator[Finding]:
     """Tell of NUMA balancing on a machine with several GPUs."""
-    if len(subject.amd) > 1 and subject.machine.numa_balancing:
+    if len(_cards(subject)) > 1 and subject.machine.numa_balancing:
         yield Finding(
             "info",
             "NUMA balancing is on: programs on several GPUs vary in speed",
@@ -86,3 +87,8 @@ def caches(subject: Subject) -> Iterator[Finding]:
             "TRITON_CACHE_DIR=/tmp/triton",
             _MIOPEN,
         )
+
+
+def _cards(subject: Subject) -> list[Gpu]:
+    """Return the GPUs that programs use together: an integrated one beside a card is none of them."""
+    return [gpu for gpu in subject.amd if not gpu.integrated]
