@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu_machines import CPU, gpu, programs
+from gpu_machines import machine as machine_files
 from installed_trees import install_torch
 
 from rocm_wheels.cli.boundary import run_command
@@ -17,6 +19,7 @@ from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.gpus.names import generic_of
 from rocm_wheels.gpus.visible import mark_visible
 from rocm_wheels.hosts.configure.cards import choices, hip_order
+from rocm_wheels.hosts.configure.machine import configuration
 from rocm_wheels.hosts.configure.setting import Setting
 from rocm_wheels.hosts.configure.settings import settings_for
 from rocm_wheels.hosts.configure.shells import SHELLS, lines, shell_of
@@ -181,6 +184,22 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["settings"][0]["source"].startswith("https://") and said["targets"] == ["gfx1100"]
     assert run_command(command, ["--gfx", "gfx1100"]) == 0
     assert "no variable is needed" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An override for the one card that needs it, by the runtime's number, which counts processors."""
+    install_torch(tmp_path / "site", "gfx1100", "gfx1201")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    nodes = [CPU, CPU, gpu(120001, 0x7550, 3), gpu(110002, 0x7480, 7), gpu(100306, 0x164E, 9, 4)]
+    root = machine_files(tmp_path / "root", *nodes)
+    found = configuration({}, platform="linux", root=root, run=programs())
+    assert found.variables == {"HSA_OVERRIDE_GFX_VERSION_3": "11.0.0", "HIP_VISIBLE_DEVICES": "0,1"}
+    (root / "dev/dri/renderD130").unlink()  # a container without the first card
+    assert configuration({}, platform="linux", root=root, run=programs()).variables == {
+        "HSA_OVERRIDE_GFX_VERSION_2": "11.0.0",
+        "HIP_VISIBLE_DEVICES": "0",
+    }
 
 
 @pytest.mark.parametrize(

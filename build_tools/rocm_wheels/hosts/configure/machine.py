@@ -11,6 +11,7 @@ from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.gpus.gpu import Hardware
 from rocm_wheels.gpus.kfd import read_topology
 from rocm_wheels.gpus.look import look
+from rocm_wheels.gpus.programs import Runner, run_program
 from rocm_wheels.hosts.configure.setting import Setting
 from rocm_wheels.hosts.configure.settings import settings_for
 from rocm_wheels.hosts.installed import look_at_packages, targets_of
@@ -51,14 +52,15 @@ def configuration(
     risky: bool = False,
     platform: str = sys.platform,
     root: Path = Path("/"),
+    run: Runner = run_program,
 ) -> Configuration:
     """Return what this machine needs for the torch of ``python`` (None: the running one); nothing is changed.
 
-    ``gfx`` states cards, in the runtime's order, in place of a look. UsageError for a ``python`` that does
-    not run and for variables that cannot be read; DataError for a damaged torch; HostError when there are
-    cards and no torch.
+    ``gfx`` states cards, in the runtime's order, in place of a look; ``root`` and ``run`` are as in
+    ``gpus.look``. UsageError for a ``python`` that does not run and for variables that cannot be read;
+    DataError for a damaged torch; HostError when there are cards and no torch.
     """
-    seen = see(env, python=python, gfx=gfx, platform=platform, root=root)
+    seen = see(env, python=python, gfx=gfx, platform=platform, root=root, run=run)
     cards = any(gpu.vendor == "amd" and gpu.index is not None for gpu in seen.hardware.gpus)
     if seen.targets is None and cards and platform != "darwin":
         raise HostError(
@@ -76,6 +78,7 @@ def see(
     gfx: Sequence[str] = (),
     platform: str = sys.platform,
     root: Path = Path("/"),
+    run: Runner = run_program,
 ) -> Seen:
     """Look at the cards (unless ``gfx`` states them) and at the installed torch."""
     installed = look_at_packages(python, env)
@@ -91,7 +94,7 @@ def see(
 
         return Seen(host_of(env, Stated(gfx=tuple(gfx), rocm="none")).hardware, targets, said)
     try:
-        hardware = look(env, root=root, platform=platform, site_packages=installed.environment.path)
+        hardware = look(env, root=root, platform=platform, run=run, site_packages=installed.environment.path)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
     topology = read_topology(root)
