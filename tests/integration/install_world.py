@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ensurepip
+import io
 import json
 import platform
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +91,38 @@ def pypi(raw: Path) -> list[Path]:
         wheel(raw, "torchao", "0.19.0", tag=compiled, requires=("torch>=2.8",)),
         wheel(raw, "xformers", "0.0.33", tag=compiled, requires=("torch>=2.8",)),
     ]
+
+
+BACKEND = """
+import os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "rocm-7.2.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        archive.writestr("rocm_sdk/__init__.py", "")
+        info = "rocm-7.2.0.dist-info/"
+        archive.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: rocm\\nVersion: 7.2.0\\n"
+            "Requires-Dist: rocm-sdk-core==7.2.0\\nProvides-Extra: libraries\\n"
+            "Requires-Dist: rocm-sdk-libraries==7.2.0; extra == 'libraries'\\n")
+        archive.writestr(info + "WHEEL",
+            "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(info + "RECORD", "rocm_sdk/__init__.py,,\\n" + info + "METADATA,,\\n"
+            + info + "WHEEL,,\\n" + info + "RECORD,,\\n")
+    return name
+"""
+
+
+def rocm_sources(folder: Path) -> Path:
+    """Write a source distribution that is built where it is installed, as ROCm's own ``rocm`` is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rocm-7.2.0.tar.gz"
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    about = "Metadata-Version: 2.1\nName: rocm\nVersion: 7.2.0\n"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in (("pyproject.toml", project), ("backend.py", BACKEND), ("PKG-INFO", about)):
+            member = tarfile.TarInfo(f"rocm-7.2.0/{name}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
 
 
 @contextmanager

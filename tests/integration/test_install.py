@@ -16,7 +16,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from flaky_downloads import serving as serving_files
 from index_wheels import wheel
-from install_world import CUDA, Environment, make_environment, pypi, rocm_index, served_index, torch
+from install_world import (
+    CUDA,
+    Environment,
+    make_environment,
+    pypi,
+    rocm_index,
+    rocm_sources,
+    served_index,
+    torch,
+)
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import command
@@ -115,8 +124,7 @@ def test_pip_installs_the_same(index: IndexServer, tmp_path: Path) -> None:
     venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "old", "2.9.1+cu128", built=CUDA)))
     assert install(index.url, venv, "--pip") == 0
     assert venv.packages() == SET
-    freeze = subprocess.run([venv.python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True)
-    assert "torch==2.9.1+rocm7.2" in freeze.stdout and "file:" not in freeze.stdout
+    assert list(venv.site.glob("*/direct_url.json")) == []  # `pip freeze` says torch==…, and no path
     subprocess.run([venv.python, "-m", "pip", "check"], check=True)
 
 
@@ -153,6 +161,20 @@ def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
         assert install(server.url, venv, "torch[device-gfx1100]") == 17
     assert "amd-torch-device-gfx1100" in capsys.readouterr().err
     assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
+
+
+def test_rocms_own_sources_are_built_before_anything_is_installed(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch(tmp_path, "2.9.1+rocm7.2", "rocm[libraries]==7.2.0")
+    rocm_sources(tmp_path)
+    wheel(tmp_path, "rocm_sdk_core", "7.2.0")
+    wheel(tmp_path, "rocm_sdk_libraries", "7.2.0")
+    assert install(str(tmp_path), venv, "torch") == 0  # a folder of files, as it is
+    assert set(venv.packages()) == {"rocm", "rocm_sdk_core", "rocm_sdk_libraries", "torch"}
+    assert "building rocm-7.2.0.tar.gz" in capsys.readouterr().err
+    assert install(str(tmp_path), venv, "torch") == 0
+    assert "all of it was installed already" in capsys.readouterr().out
 
 
 def test_other_torch_projects_come_without_compiled_code_or_not_at_all(

@@ -161,7 +161,8 @@ def _lines(plan: Plan) -> list[str]:
         lines.append(f"  {name:{wide}}  {size}{item.does}{label}")
     lines += [f"removed first: {one}, whose files are in the way" for one in plan.removed]
     if plan.changed:
-        lines.append(f"to fetch: {amount(plan.to_fetch)}")
+        vague = any(item.offer.size is None and not item.at_hand for item in plan.changed)
+        lines.append(f"to fetch: {'at least ' * vague}{amount(plan.to_fetch)}")
     return lines
 
 

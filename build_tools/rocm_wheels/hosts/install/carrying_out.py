@@ -12,7 +12,7 @@ from pathlib import Path
 from rocm_wheels import log, process
 from rocm_wheels.errors import DataError, HostError
 from rocm_wheels.hosts.install.belonging import unmet
-from rocm_wheels.hosts.install.cache import Cache
+from rocm_wheels.hosts.install.cache import Cache, key_of
 from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words
@@ -25,6 +25,9 @@ from rocm_wheels.hosts.installed.builds import build_of
 from rocm_wheels.sdk.uv import uv_program
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name
+from rocm_wheels.workspace import exclusive
+
+_OTHER = "another installation into this environment is under way: wait for it to end, then run this again"
 
 
 def carry_out(
@@ -41,14 +44,18 @@ def carry_out(
     installer may keep what it unpacks, too.
     """
     plan = planned.plan
-    files = _fetch(plan, cache, patience)
-    folder = plan.folder(cache)
-    if plan.changed:
+    if not plan.changed:
+        return check(plan, {})
+    cache.require_writable()
+    place = cache.lock(f"environment-{key_of(str(plan.target.environment.prefix))[:16]}")
+    with exclusive(place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER):
+        files = _fetch(plan, cache, patience)
+        folder = plan.folder(cache)
         _link(plan, files, folder)
         _build(planned, folder, env)
         _install(plan, files, folder, env, cached=cached)
-    said = check(plan, files)
-    shutil.rmtree(folder, ignore_errors=True)
+        said = check(plan, files)
+        shutil.rmtree(folder, ignore_errors=True)
     return said
 
 

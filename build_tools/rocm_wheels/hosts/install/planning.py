@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from rocm_wheels import log
+from rocm_wheels import log, parallel
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice
 from rocm_wheels.hosts.install.asked import (
@@ -33,12 +33,13 @@ from rocm_wheels.hosts.install.target import Target, installed, look_at_target
 from rocm_wheels.hosts.install.view import served
 from rocm_wheels.hosts.installed.builds import build_of
 from rocm_wheels.hosts.installed.distributions import Distribution
-from rocm_wheels.index.reach import Reach, base_url, local_path
+from rocm_wheels.index.reach import Reach, UnreachableError, base_url, local_path
 
 if TYPE_CHECKING:
     from rocm_wheels.hosts.choose.host import Host
 
 _TRITON = re.compile(r"triton(-.+)?|pytorch-triton.*")
+_JOBS = 8
 Chooser = Callable[[str], Choice]
 
 
@@ -101,11 +102,11 @@ def make_plan(
     with served(offers) as url:
         resolver = Resolver(offers, url, target, env)
         found, lines = _resolved(asked, choice, resolver)
-        items = tuple(_item(offer, there.get(offer.project), cache) for offer in found)
+        items = _sized([_item(offer, there.get(offer.project), cache) for offer in found], reach)
     choice = _as_resolved(choice, found, choosing)
     _require_hashes(request, items)
     removed = _in_the_way(items, there)
-    warnings = _warnings(items, removed, there, target)
+    warnings = (*_triton_missing(choice, found, host), *_warnings(items, removed, there, target))
     plan = Plan(
         target, request.installer, choice, tuple(lines), index, places.dependencies, items, removed, warnings
     )
@@ -195,6 +196,21 @@ def _item(offer: Offer, there: Distribution | None, cache: Cache) -> Item:
     return Item(offer, keep, there, "" if kind == "unknown" else kind, path is not None)
 
 
+def _sized(items: Sequence[Item], reach: Reach) -> tuple[Item, ...]:
+    """Ask the servers for the sizes that their pages do not say (HTML has no place for them)."""
+
+    def sized(item: Item) -> Item:
+        if item.keep or item.offer.size is not None:
+            return item
+        try:
+            size = reach.look(item.offer.url)[1]
+        except UnreachableError:
+            size = None  # fetching it will tell
+        return replace(item, offer=replace(item.offer, size=size))
+
+    return tuple(parallel.each(sized, items, jobs=_JOBS))
+
+
 def _is_there(offer: Offer, there: Distribution | None, path: Path | None) -> bool:
     """Tell whether what is installed was made of this very file; of a plain dependency the version tells."""
     if there is None or there.editable or there.version != str(offer.version):
@@ -228,6 +244,21 @@ def _in_the_way(items: Sequence[Item], there: Mapping[str, Distribution]) -> tup
     if not any(_TRITON.fullmatch(name) for name in names):
         return ()
     return tuple(one for name, one in there.items() if _TRITON.fullmatch(name) and name not in names)
+
+
+def _triton_missing(choice: Choice | None, found: Sequence[Offer], host: Host) -> tuple[str, ...]:
+    """Say when torch of a known index comes without the triton that goes with it: it did not require it."""
+    from rocm_wheels.model.compat.builds import triton_for
+    from rocm_wheels.model.compat.releases import index_at
+
+    index = index_at(choice.index) if choice else None
+    torch = next((one for one in found if one.project == "torch"), None)
+    if index is None or torch is None:
+        return ()
+    name = triton_for(torch.version, index, platform=host.platform)
+    if not name or any(one.project == name for one in found):
+        return ()
+    return (f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work",)
 
 
 def _warnings(

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.installed.distributions import Distribution, read_distributions
-from rocm_wheels.hosts.installed.environment import Environment, program_of, read_environment
+from rocm_wheels.hosts.installed.environment import Environment, read_environment
 from rocm_wheels.process import capture
 
 _ALL = re.compile(r".+")
@@ -86,9 +86,7 @@ def look_at_target(given: Path | None, env: Mapping[str, str]) -> Target:
     """
     named = target_of(given, env)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
-    environment = read_environment(None if named is None else named, clean)
-    if named is not None:
-        program_of(named)
+    environment = read_environment(named, clean)
     said = _ask(environment.python, clean)
     if environment.implementation != "cpython":
         raise UsageError(
