@@ -105,7 +105,7 @@ ROCm     7.2 (forced: --rocm)
 torch  from {server.url} (variants)
   takes    {name}-rocm7.2_gfx942.whl
   why      {best}
-  install  torch==2.9.0
+  pin      torch==2.9.0
   set      HIP_VISIBLE_DEVICES=0
   has      {chips}  (this machine, for rocm-bootstrap)
   has      rocm :: version :: 7.2, 7.1, {listed}
@@ -116,7 +116,7 @@ torch  from {server.url} (variants)
 torchaudio  from {server.url} (plain)
   takes    torchaudio-2.9.0-py3-none-any.whl
   why      the newest version that fits
-  install  torchaudio==2.9.0
+  pin      torchaudio==2.9.0
      1   torchaudio-2.9.0-py3-none-any.whl  the newest version that fits
 """
     assert out == wanted

@@ -316,12 +316,15 @@ def test_the_index_of_the_family(
 
 
 def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:
-    """A host wheel with extras for three targets, of which the wheels of some are there."""
+    """A host wheel with extras for three targets, of which the wheels of some are there.
+
+    Its METADATA is written as that of TheRock's torch 2.8.0+rocm7.13.0a20260505, which their tests hold.
+    """
     targets = ("gfx942", "gfx1100", "gfx1201")
     extras = [f"Provides-Extra: device-{one}" for one in (*targets, "all", "gfx103X-all")]
-    requires = [f'amd-torch-device-{one}=={version} ; extra == "device-{one}"' for one in targets]
-    requires += [f'amd-torch-device-{one}=={version} ; extra == "device-all"' for one in targets]
-    requires += [f'amd-torch-device-gfx103x-all=={version} ; extra == "device-gfx103x-all"', "numpy"]
+    requires = [f'amd-torch-device-{one} == {version}; extra == "device-{one}"' for one in targets]
+    requires += [f'amd-torch-device-{one} == {version}; extra == "device-all"' for one in targets]
+    requires += [f'amd-torch-device-gfx103x-all == {version}; extra == "device-gfx103x-all"', "numpy"]
     shelf.wheel(version, fields=extras, requires=requires)
     for one in there:
         shelf.wheel(version, project=f"amd-torch-device-{one}", tag="py3-none-linux_x86_64")

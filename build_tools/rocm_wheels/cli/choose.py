@@ -163,7 +163,7 @@ def _text(choice: Choice, everything: bool) -> list[str]:
     lines = [f"{choice.requirement}  from {choice.index} ({choice.layout})"]
     if picked is not None:
         lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
-    lines += [f"  install  {requirement}" for requirement in choice.requires]
+    lines += [f"  pin      {requirement}" for requirement in choice.requires]
     if choice.visible_line:
         lines.append(f"  set      {choice.visible_line}")
     lines += [f"  has      {_known(one, choice.candidates)}" for one in choice.known]
