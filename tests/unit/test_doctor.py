@@ -20,7 +20,7 @@ from installed_trees import environment, install, install_torch
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.doctor import command
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
-from rocm_wheels.hosts.doctor.machine import Machine, User, read_machine
+from rocm_wheels.hosts.doctor.machine import DeviceFile, Machine, User, read_machine
 from rocm_wheels.hosts.doctor.report import as_json, summary, text_lines
 from rocm_wheels.hosts.doctor.subject import Finding, Subject
 from rocm_wheels.hosts.doctor.table import CHECKS, examine
@@ -398,6 +398,49 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
     said = found(examine(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
     assert [one.severity for one in said] == ["info", "warning"]
     assert all(one.fix.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
+
+
+def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
+    said = found(examine(subject(tmp_path, place=place)), "torch-libraries")
+    assert [one.text.split(";")[0] for one in said] == [
+        "torch serves gfx1100, these of its libraries do not: libaotriton_v2.so.0.11"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "fits"),
+    [
+        ("cp311-cp311-linux_x86_64", "3.11.9", True),
+        ("cp312-cp312-linux_x86_64", "3.11.9", False),
+        ("cp39-abi3-manylinux_2_28_x86_64", "3.11.9", True),
+        ("cp312-abi3-manylinux_2_28_x86_64", "3.11.9", False),
+        ("cp311-none-any", "3.11.9", True),
+        ("py3-none-any", "3.11.9", True),
+        ("py2.py3-none-any", "3.11.9", True),
+        ("cp313-cp313t-linux_x86_64", "3.13.0", False),
+    ],
+)
+def test_tags_that_a_python_can_use(tmp_path: Path, tag: str, version: str, fits: bool) -> None:
+    place = environment(tmp_path / "venv", version=version)
+    install(place.site_packages, "torchao", "0.14.0", tag=tag)
+    assert (found(examine(subject(tmp_path, place=place)), "interpreter") == []) is fits
+
+
+def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
+    closed = machine(
+        tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
+    )
+    said = found(examine(subject(tmp_path, machine=closed)), "kfd")
+    assert "open to root alone" in said[0].text and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].fix
+
+
+def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
+    for platform in ("win32", "darwin"):
+        other = read_machine({}, root=tmp_path, platform=platform)
+        findings = examine(subject(tmp_path / platform, machine=other))
+        assert not {check.name for check in CHECKS if check.here} & {one.check for one in findings}
 
 
 def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:

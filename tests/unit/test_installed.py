@@ -27,7 +27,9 @@ TWO = aligned(hip("gfx1100"), hip("gfx942"))
 @pytest.mark.parametrize(
     ("name", "version", "files", "kind", "number"),
     [
-        ("torch", "2.9.1+rocm7.1", {"torch/version.py": "hip = '7.1.2'\ncuda = None\n"}, "rocm", "7.1.2"),
+        ("torch", "2.9.1+rocm7.1", {"torch/version.py": "hip = '7.1.2'\ncuda = None\n"}, "rocm", "7.1"),
+        ("torch", "2.9.1", {"torch/version.py": "hip = '7.1.2'\n"}, "rocm", "7.1.2"),
+        ("torch", "2.13.0", {"torch/version.py": "hip = '7.15.2'\nrocm = '10.0.0'\n"}, "rocm", "10.0.0"),
         ("torch", "2.9.1", {"torch/version.py": "hip: 'str | None' = None\ncuda = '12.8'\n"}, "cuda", "12.8"),
         ("torch", "2.9.1+cpu", {"torch/version.py": "hip = None\ncuda = None\n"}, "cpu", ""),
         ("torch", "2.9.1", {"torch/version.py": "xpu = '20250101'\n"}, "xpu", "20250101"),

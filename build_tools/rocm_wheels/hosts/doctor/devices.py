@@ -15,6 +15,11 @@ from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 _GUIDE = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
 _DOCKER = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html"
 _WSL = "https://github.com/ROCm/librocdxg"
+_RULE = (
+    """printf '%s\\n' 'KERNEL=="kfd", GROUP="render", MODE="0660"' """
+    """'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"' """
+    "| sudo tee /etc/udev/rules.d/70-amdgpu.rules && sudo udevadm control --reload && sudo udevadm trigger"
+)
 _RUN = "docker run --device /dev/kfd --device /dev/dri --security-opt seccomp=unconfined …"
 
 
@@ -139,8 +144,8 @@ def _refused(machine: Machine, *devices: DeviceFile) -> Finding:
     about = f"group {group or first.gid} ({first.gid}), mode {first.mode:04o}"
     user = machine.user
     text = f"{named} cannot be opened by {user.name or user.uid}: {about}"
-    if not first.mode & 0o060:
-        return Finding("error", f"{text}: closed to its group", f"sudo chmod g+rw {first.path}", _GUIDE)
+    if (not first.mode & 0o060 or not first.gid) and not machine.container:
+        return Finding("error", f"{text}: open to root alone", _RULE, _GUIDE)
     if machine.container and not group:
         text += "; the group has no name in this container"
     if first.gid in user.groups:

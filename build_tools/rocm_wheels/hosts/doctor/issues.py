@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
@@ -13,7 +12,6 @@ from rocm_wheels.model.compat.known import KnownIssue, address, known_issues
 
 _SERIOUS = ("wrong", "crash", "hang", "kernels", "import")
 _READ_HERE = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
-_RELEASE = re.compile(r"rocm(?:sdk)?\.?(?P<version>[0-9]+(?:\.[0-9]+)+(?:(?:a|b|rc)[0-9]+)?)")
 _PLATFORMS = {"linux": "linux", "win32": "windows"}
 
 
@@ -43,16 +41,15 @@ def known(subject: Subject) -> Iterator[Finding]:
 
 
 def rocm_of(subject: Subject) -> Version | None:
-    """Return the release of ROCm that torch runs with: pip's packages, else its label, else its HIP."""
+    """Return the release of ROCm that torch was built with, else that of pip's packages, else HIP's."""
     torch = subject.installed.torch
     if torch is None:
         return None
-    if subject.installed.rocm_version:
-        return version_of(subject.installed.rocm_version)
-    if found := _RELEASE.search(torch.distribution.label):
-        return version_of(found["version"])
-    hip = re.match(r"[0-9]+\.[0-9]+", torch.build.version)  # the third part of HIP's is no release of ROCm
-    return version_of(hip.group()) if hip else None
+    said = torch.build.version
+    if not said or said == torch.build.said.get("hip"):
+        hip = ".".join(said.split(".")[:2])  # the third part of HIP's version is no release of ROCm
+        return version_of(subject.installed.rocm_version or hip)
+    return version_of(said)
 
 
 def version_of(text: str) -> Version | None:

@@ -31,6 +31,9 @@ _WITH_CODE = (
     "bitsandbytes",
     "vllm",
 )
+_UPGRADE = (
+    "nothing, unless you need it (aotriton: flash attention, rccl: several GPUs); newer releases serve more"
+)
 _NEEDED = {  # what happens without files of a library
     "rocBLAS": ("warning", "matrix products fail with 'Cannot read TensileLibrary'"),
     "hipBLASLt": ("info", "torch then uses rocBLAS, which is slower for some shapes"),
@@ -87,6 +90,20 @@ def torch_code(subject: Subject) -> Iterator[Finding]:
         )
     elif whole:
         yield from _torch_verdicts(subject, torch, whole)
+
+
+def torch_libraries(subject: Subject) -> Iterator[Finding]:
+    """Name the libraries inside torch that have kernels, and none for a GPU that torch itself serves."""
+    torch = subject.installed.torch
+    if torch is None or torch.kind != "rocm":
+        return
+    served = [one.gfx for one in verdicts(subject) if one.project == "torch" and one.served.yes]
+    others = code_of(torch, everything=True)[1:] if served else ()
+    for gfx in served:
+        without = [one.path.name for one in others if one.targets and not serve(one.targets, gfx).yes]
+        if without:
+            text = f"torch serves {gfx}, these of its libraries do not: {several(sorted(without))}"
+            yield Finding("info", f"{text}; what they are for is slower or missing", _UPGRADE)
 
 
 def companions(subject: Subject) -> Iterator[Finding]:

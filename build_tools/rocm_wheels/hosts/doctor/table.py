@@ -61,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     Check("twice", _TORCH, packages.twice),
     Check("unreadable", _TORCH, packages.unreadable),
     Check("torch-kernels", _KERNELS, kernels.torch_code),
+    Check("torch-libraries", _KERNELS, kernels.torch_libraries),
     Check("companion-kernels", _KERNELS, kernels.companions),
     Check("library-kernels", _KERNELS, kernels.libraries),
     Check("known-issues", _KERNELS, issues.known),

@@ -43,8 +43,11 @@ _MOST_LIBRARIES = 200
 
 @dataclass(frozen=True)
 class Build:
-    """What a package was built for: ``version`` is that of ROCm or CUDA as it was written down ("" when
-    nothing says), ``source`` what says it. ``said`` are the values of its version.py."""
+    """What a package was built for.
+
+    ``version`` is that of ROCm or CUDA as it was written down, that of HIP where nothing says ROCm's, "" where
+    nothing says any; ``source`` is what says it, ``said`` are the values of its version.py.
+    """
 
     kind: Kind
     version: str = ""
@@ -120,7 +123,10 @@ def _torch(distribution: Distribution, package: Path | None, said: dict[str, str
         return _by_label(distribution, said)
     for key, kind in _SAYS:
         if said.get(key):
-            return Build(kind, said[key], f"{package}/version.py", said)
+            number = said[key]
+            if kind == "rocm":  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
+                number = said.get("rocm") or _labelled(distribution)[1] or number
+            return Build(kind, number, f"{package}/version.py", said)
     for name, kind in _HAS:
         if (package / name).exists():
             return Build(kind, "", str(package / name), said)
