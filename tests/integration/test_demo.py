@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
+from rocm_wheels.index.server import IndexServer
 from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -138,7 +140,11 @@ def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
             file = page.parent / entry["filename"]
             assert entry["hashes"]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
             listed[entry["filename"]] = file
-    wheels = {name: file for name, file in listed.items() if name.endswith(".whl")}
+    wheels = {name: file for name, file in listed.items() if name.endswith(".whl") and "rocm_sdk" not in name}
+    assert {name for name in wheels if name.startswith("rocm-")} == {
+        f"rocm-{version}-py3-none-any.whl" for version in (ROCM_VERSION, EARLIER_ROCM_VERSION)
+    }
+    wheels = {name: file for name, file in wheels.items() if not name.startswith("rocm-")}
     assert {name.split("-")[0]: name.split("-")[1] for name in wheels} == {
         "torch": "2.13.0a0",
         "triton": demo.wheels()["triton"].name.split("-")[1].split(".rocm")[0],
@@ -211,6 +217,38 @@ def test_machines_are_offered_what_they_run_the_newer_rocm_first(
     assert ranked.stdout.split() == [*labels, "null"]
 
 
+@pytest.mark.parametrize(
+    ("machine", "label"), [("gfx942", "rocm7.1"), ("gfx1100", "rocm7.1"), ("gfx1399", ""), ("none", "")]
+)
+def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: str, label: str) -> None:
+    said = (demo.folder.parent / "said.txt").read_text()
+    begin = next(n for n, line in enumerate(said.splitlines()) if line.endswith(f"--gfx {machine}"))
+    index = str(demo.folder / "release" / "index")
+    words = ["choose", "torch", "--index", index, "--gfx", machine, "--json"]
+    chosen = subprocess.run(
+        [sys.executable, "-m", "rocm_wheels", *words], env=demo.env, capture_output=True, text=True, check=True
+    )
+    assert begin
+    (choice,) = json.loads(chosen.stdout)["choices"]
+    expected = f"-{label}_gfx942_gfx1100.whl" if label else "-linux_x86_64.whl"
+    assert choice["picked"]["name"].endswith(expected)
+    reasons = {one["label"]: one["reason"] for one in choice["candidates"] if one["rank"] is None}
+    assert ("rocm7.0_gfx942" in reasons) == (machine != "gfx942")
+
+
+def test_the_variant_of_a_machine_is_installed_and_looked_at(demo: Demo) -> None:
+    """It carries no label any more: pip knows none; what it was made of says which one it is."""
+    (site,) = (demo.folder / "installed" / "by-rocm-wheels").glob("lib/python*/site-packages")
+    (wheel,) = (demo.folder / "release" / "variants").glob("torch-*rocm7.1_*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            if not member.endswith("/RECORD"):
+                assert (site / member).read_bytes() == archive.read(member)
+    said = (demo.folder.parent / "said.txt").read_text()
+    assert re.search(r"ok +kernels of torch for gfx942: yes, code for gfx942 \(.*libtorch_hip\.so\)", said)
+    assert "nothing is wrong" in said
+
+
 def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
     """pip knows no variants; uv knows them, and does not run AMD's provider, so no GPU's is for it."""
     plain = {name.name.split("-")[0]: name for name in (demo.folder / "release" / "plain").glob("*.whl")}
@@ -276,7 +314,17 @@ def test_every_command_that_it_printed_can_be_pasted(demo: Demo) -> None:
     """In the clone, by somebody who activated nothing."""
     said = (demo.folder.parent / "said.txt").read_text()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 16
+    assert len(lines) == 24
+    (served,) = [line for line in said.splitlines() if line.startswith("until the demo ends: ")]
+    port = int(served.rpartition(" ")[2])
+    with IndexServer(demo.folder / "release" / "index", port=port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        paste(lines, demo)
+        server.shutdown()
+
+
+def paste(lines: list[str], demo: Demo) -> None:
+    """Run each line in a shell that stands in the clone."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"  # for `env python3` of the doors
     for line in lines:
         ended = subprocess.run(

@@ -34,6 +34,7 @@ from rocm_wheels.demo.commands import (
     install_calls,
     plain_calls,
     stamp_calls,
+    user_calls,
 )
 from rocm_wheels.errors import SdkError
 from rocm_wheels.workspace import exclusive, home, in_clone
@@ -55,7 +56,7 @@ def commands() -> Mapping[str, click.Command]:
 def command(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
 
-    Then make variants of them, an index, and let pip and uv install from it.
+    Then make variants of them, an index, and let pip, uv and ourselves install from it.
 
     Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
     nothing.
@@ -69,8 +70,9 @@ def command(output_dir: Path | None) -> None:
         release = begin_release(folder)
         run_all(stamp_calls(built_wheels(folder), release))
         run_all(plain_calls(release))
-        run_all(index_calls(release))
+        run_all(index_calls(folder, release))
         install(folder, release, env)
+        choose_and_install(folder, release, env)
     log.note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
 
 
@@ -141,3 +143,20 @@ def install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
             mark(place, made_of)
         taken = ", ".join(f"{name} {wheel_taken(place, name)}" for name in RELEASED)
         log.note(f"{place.name} {'is up to date' if current else 'has'}: {taken}")
+
+
+def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
+    """Have the index served, choose from it for several machines, and install for one of them."""
+    from rocm_wheels.index.server import serving
+    from rocm_wheels.process import run
+    from rocm_wheels.sdk.uv import uv_environment, uv_program
+
+    with serving(release / "index") as server:
+        served = ("index", "serve", str(release / "index"), "--port", str(server.server_port))
+        log.note(f"until the demo ends: {Call(ROCM_WHEELS, served).line()}")
+        for call in user_calls(folder, server.url, uv_program()):
+            if call.door in commands():
+                run_all([call])
+            else:
+                show(call)
+                run([call.door, *call.arguments], env=uv_environment(env), on_line=log.note, check=SdkError)

@@ -7,7 +7,8 @@ newer ROCm, for installers that know nothing of variants. Wheels of the other pr
 release: there would be none for the earlier ROCm, and an installer could put them beside the other torch.
 
 triton is the wheel for every machine (``null``): it holds no device code, neither links nor requires
-ROCm, and is the same for both versions of it.
+ROCm, and is the same for both versions of it. The ROCm packages are in the index too: what torch requires
+comes from where torch does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ EARLIER_ROCM_VERSION = "7.0.2+miniature"
 TARGETS = ("gfx942", "gfx1100")
 EARLIER_TARGETS = ("gfx942",)
 RELEASED = ("torch", "triton")
+MACHINES = ("gfx942", "gfx1100", "gfx1399", "none")  # the last but one is of no GPU that anybody knows
 
 PACKAGES = "build_tools/build_python_packages.py"
 ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
@@ -149,15 +151,39 @@ def plain_calls(release: Path) -> Sequence[Call]:
     return [Call(ROCM_WHEELS, ("unstamp", *map(str, sorted(chosen)), "--output-dir", str(release / "plain")))]
 
 
-def index_calls(release: Path) -> Sequence[Call]:
+def index_calls(folder: Path, release: Path) -> Sequence[Call]:
     """Return the commands that put the release into an index, and read that as installers do."""
     index = str(release / "index")
-    wheels = [
-        str(wheel) for part in ("plain", "variants") for wheel in sorted((release / part).glob("*.whl"))
-    ]
+    released = [release / "plain", release / "variants"]
+    rocm = [earlier_folder(folder) / "packages" / "dist", folder / "rocm-packages" / "dist"]
     return [
-        Call(ROCM_WHEELS, ("index", "add", index, *wheels)),
+        *(
+            Call(ROCM_WHEELS, ("index", "add", index, *(str(w) for place in places for w in _wheels(place))))
+            for places in (released, rocm)
+        ),
         Call(ROCM_WHEELS, ("index", "verify", index)),
+    ]
+
+
+def _wheels(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.whl"))
+
+
+def user_calls(folder: Path, index: str, uv: Path) -> Sequence[Call]:
+    """Return what people do who want torch from an index that a server gives out.
+
+    They ask which wheel is for a machine, install for one, and have the result looked at.
+    """
+    place = folder / "installed" / "by-rocm-wheels"
+    python = str(program_in(place, "python"))
+    chosen = [Call(ROCM_WHEELS, ("choose", "torch", "--index", index, "--gfx", gfx)) for gfx in MACHINES]
+    made = Call(str(uv), (*_fresh(), str(place)))
+    stated = ("--gfx", MACHINES[0])
+    return [
+        *chosen,
+        *([] if place.is_dir() else [made]),
+        Call(ROCM_WHEELS, ("install", *RELEASED, "--index", index, *stated, "--target-python", python)),
+        Call(ROCM_WHEELS, ("doctor", "--python", python, *stated)),
     ]
 
 
@@ -171,7 +197,6 @@ def install_calls(folder: Path, release: Path, uv: Path) -> Mapping[Path, Sequen
     index = (release / "index").as_uri()
     asked = sorted({"==".join(wheel.name.split("-")[:2]) for wheel in (release / "plain").glob("*.whl")})
     with_pip, with_uv = folder / "installed" / "by-pip", folder / "installed" / "by-uv"
-    fresh = ("venv", "--quiet", "--no-project", "--clear", "--python", sys.executable)
     alone = ("--disable-pip-version-check", "--no-deps", "--index-url", index)
     among_others = (
         *("--python", str(program_in(with_uv, "python"))),
@@ -182,14 +207,18 @@ def install_calls(folder: Path, release: Path, uv: Path) -> Mapping[Path, Sequen
     )
     return {
         with_pip: [
-            Call(str(uv), (*fresh, "--seed", str(with_pip))),
+            Call(str(uv), (*_fresh(), "--seed", str(with_pip))),
             Call(str(program_in(with_pip, "pip")), ("install", *alone, *asked)),
         ],
         with_uv: [
-            Call(str(uv), (*fresh, str(with_uv))),
+            Call(str(uv), (*_fresh(), str(with_uv))),
             Call(str(uv), ("pip", "install", *among_others, *asked)),
         ],
     }
+
+
+def _fresh() -> tuple[str, ...]:
+    return ("venv", "--quiet", "--no-project", "--clear", "--python", sys.executable)
 
 
 def program_in(environment: Path, name: str) -> Path:
