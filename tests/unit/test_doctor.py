@@ -213,7 +213,7 @@ CASES: list[tuple[str, Make, str, str, str]] = [
     ("architectures", having(PYTORCH_ROCM_ARCH="gfx9000"),
      "warning", "gfx9000 is no GPU target", "unset PYTORCH_ROCM_ARCH"),
     ("allocator", having(PYTORCH_HIP_ALLOC_CONF="max_split_size:128"),
-     "error", "'max_split_size' is not known; did you mean max_split_size_mb", "unset PYTORCH_HIP"),
+     "error", "not know, like 'max_split_size'; did you mean max_split_size_mb?", "unset PYTORCH_HIP"),
     ("allocator", having(PYTORCH_HIP_ALLOC_CONF="expandable_segments=True"),
      "error", "is not KEY:VALUE", "expandable_segments:True"),
     ("allocator", having(PYTORCH_ALLOC_CONF="backend:jemalloc"), "error", "no allocator 'jemalloc'", "unset"),

@@ -154,7 +154,7 @@ def allocator(subject: Subject) -> Iterator[Finding]:
                 )
             elif key.strip() not in keys.keys:
                 near = did_you_mean(key.strip(), keys.keys)
-                text = f"{name}: {key.strip()!r} is not known{near}; torch refuses what it does not know"
+                text = f"{name}: torch refuses settings that it does not know, like {key.strip()!r}{near}"
                 yield Finding("error" if near else "warning", text, f"unset {name}", source)
             elif key.strip() == "backend" and value.strip() not in {
                 "native",

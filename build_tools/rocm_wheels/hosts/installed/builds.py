@@ -45,7 +45,7 @@ _MOST_LIBRARIES = 200
 class Build:
     """What a package was built for.
 
-    ``version`` is that of ROCm or CUDA as it was written down, that of HIP where nothing says ROCm's, "" where
+    ``version`` is that of ROCm (of HIP, where nothing says it) or CUDA as it was written down, "" where
     nothing says any; ``source`` is what says it, ``said`` are the values of its version.py.
     """
 
