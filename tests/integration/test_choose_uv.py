@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ ATTRIBUTES = (
 
 class Project:
     """An index of one project with random variants in one to three versions, and its files."""
+
+    attributes: Sequence[str] = ("",)
 
     def __init__(self, number: int, root: Path, chance: random.Random) -> None:
         self.name = f"p{number}"
@@ -130,7 +133,7 @@ class Project:
             content = path.read_bytes()
         else:
             path.write_bytes(content)
-        more = "" if document or not name.endswith(".whl") else self.chance.choice(ATTRIBUTES)
+        more = "" if document or not name.endswith(".whl") else self.chance.choice(self.attributes)
         href = name.replace("+", "%2B").replace("!", "%21")
         self.lines.append(f'<a href="{href}#sha256={sha256(content).hexdigest()}"{more}>{name}</a>')
 
@@ -224,18 +227,15 @@ WANTED = (
 
 
 def test_versions_are_chosen_as_by_pip(tmp_path: Path) -> None:
+    # uv judges yanked files and Requires-Python by the version's best file; pip, as we do, by each
     root = tmp_path / "index"
     chance = random.Random(SEED)
     ours: dict[str, str] = {}
     requirements: list[str] = []
     for number in range(40):
         project = Project.__new__(Project)
-        project.name, project.folder, project.chance, project.lines = (
-            f"q{number}",
-            root / f"q{number}",
-            chance,
-            [],
-        )
+        project.name, project.folder = f"q{number}", root / f"q{number}"
+        project.chance, project.lines, project.attributes = chance, [], ATTRIBUTES
         project.folder.mkdir(parents=True)
         for version in chance.sample(VERSIONS, chance.randint(1, 6)):
             project.wheels(version, PLAIN, None)
