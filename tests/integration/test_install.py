@@ -255,6 +255,15 @@ def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
     assert index.asked == []
 
 
+def test_a_torch_that_is_not_what_its_index_says_is_found_out(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = tmp_path / "gfx94X-dcgpu"  # an index for these GPUs, by its name; the wheel was built for CUDA
+    torch(family, "2.9.1+rocm7.2", built=CUDA)
+    assert install(str(family), venv, "torch") == 17
+    assert "torch was chosen for an AMD GPU, and was built for cuda" in capsys.readouterr().err
+
+
 def test_a_plain_server_of_a_folder_will_do(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:

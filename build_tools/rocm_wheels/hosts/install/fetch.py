@@ -53,6 +53,7 @@ def fetch_all(
                 one, cache, begin, calm
             )  # another run may just have done it
 
+        missing.sort(key=lambda one: one.size or 0, reverse=True)  # the longest must not begin last
         return {**found, **dict(zip(missing, parallel.each(fetch, missing, jobs=jobs), strict=True))}
 
 

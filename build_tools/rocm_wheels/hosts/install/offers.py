@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.hosts.choose.candidate import Candidate
+from rocm_wheels.hosts.choose.located import unreachable
 from rocm_wheels.hosts.choose.sift import kind_of
 from rocm_wheels.hosts.install.rule import is_closed, is_pure, only_pure
 from rocm_wheels.hosts.installed.distributions import Distribution
@@ -191,7 +192,10 @@ class Offers:
         return tuple(found)
 
     def _links(self, url: str) -> tuple[Link, ...] | None:
-        answer = self._reach.get(url, accept=ACCEPT)
+        try:
+            answer = self._reach.get(url, accept=ACCEPT)
+        except UnreachableError as cause:
+            raise UnreachableError(str(unreachable(url, cause))) from None
         if answer.status in _NOT_THERE:
             return None
         if answer.status != 200:

@@ -13,6 +13,7 @@ from packaging.version import Version
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice
+from rocm_wheels.hosts.choose.located import UnreachableIndexError
 from rocm_wheels.hosts.install.asked import (
     Asked,
     device_extras,
@@ -134,6 +135,8 @@ def _chooser(request: Request, host: Host, reach: Reach) -> Chooser:
 def _best_of(choosing: Chooser, project: str, version: Version) -> Candidate | None:
     try:
         return choosing(f"{project}=={version}").picked
+    except UnreachableIndexError:
+        raise
     except HostError:
         return None  # a version that this machine can use no variant of is not offered
 

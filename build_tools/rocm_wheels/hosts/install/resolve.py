@@ -6,6 +6,7 @@ whichever pip an environment has, and both then install exactly the files that i
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -105,7 +106,7 @@ def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
         **clean,
         "NO_PROXY": passing,
         "no_proxy": passing,
-        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_CONFIG_FILE": os.devnull,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "UV_HTTP_RETRIES": "0",  # all that they ask is on this machine
         "UV_NO_CONFIG": "1",
