@@ -108,8 +108,10 @@ def torch_libraries(subject: Subject) -> Iterator[Finding]:
 
 def companions(subject: Subject) -> Iterator[Finding]:
     """Say the same of the packages beside torch: their own kernels."""
-    for verdict in verdicts(subject):
-        if verdict.project == "torch":
+    found = verdicts(subject)
+    served = {one.gfx for one in found if one.project == "torch" and one.served.yes}
+    for verdict in found:
+        if verdict.project == "torch" or verdict.gfx not in served:
             continue
         said = f"kernels of {verdict.project} for {verdict.gfx}: {verdict.served.said(verdict.gfx)}"
         files = several([one.name for one in verdict.files], 2)

@@ -38,6 +38,7 @@ _HAS: tuple[tuple[str, Kind], ...] = (
     *(("lib/libtorch_hip.so", "rocm"), ("lib/torch_hip.dll", "rocm")),
     *(("lib/libtorch_cuda.so", "cuda"), ("lib/torch_cuda.dll", "cuda"), ("lib/libtorch_xpu.so", "xpu")),
 )
+_NUMBER = re.compile(r"[._]?(?:sdk)?[._]?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.dev)[0-9]+)?)")
 _MOST_LIBRARIES = 200
 
 
@@ -151,7 +152,7 @@ def _labelled(distribution: Distribution) -> tuple[Kind, str]:
     label = distribution.label
     for kind, pattern in _LABELS:
         if found := re.search(pattern, label):
-            numbers = re.match(r"[._]?(?:sdk)?\.?([0-9][0-9.]*[0-9a-z]*)", label[found.end() :])
+            numbers = _NUMBER.match(label[found.end() :])
             if kind == "cuda" and (digits := re.search(r"cu([0-9]+)([0-9])\b", label)):
                 return kind, f"{digits[1]}.{digits[2]}"
             return kind, numbers[1] if numbers and kind == "rocm" else ""
