@@ -313,6 +313,9 @@ def test_the_index_of_the_family(
         assert (choice.layout, choice.visible_line) == ("per-family", line)
     if line:
         assert any("GPUs are served" in note for note in choice.notes)
+    (named,) = choose(["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), Reach())
+    assert named.layout == "per-family"
+    assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
 
 def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:

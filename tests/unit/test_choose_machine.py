@@ -196,6 +196,15 @@ def test_when_no_known_index_has_it_each_says_why() -> None:
         assert f"{url} has no project torch" in said
 
 
+def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
+    url = "https://download.pytorch.org/whl/rocm7.2/"
+    reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-cp312-cp312-linux_x86_64.whl")})
+    reach.texts = lambda *_: (b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n", None)  # type: ignore[method-assign,assignment]
+    (choice,) = choose(["torch"], url, machine("gfx1036", "gfx1100"), reach)
+    assert [is_served for _, is_served in choice.served] == [False, True]
+    assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")
+
+
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no project torch"):
         choose(["torch"], str(tmp_path), machine(), Reach())

@@ -7,19 +7,27 @@ from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from rocm_wheels import parallel
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice, Known
 from rocm_wheels.hosts.choose.devices import Devices, Place, choose_devices, read_metadata
 from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.located import FAMILY, Located, UnreachableIndexError, is_page, locate
+from rocm_wheels.hosts.choose.located import (
+    FAMILY,
+    Located,
+    UnreachableIndexError,
+    family_in,
+    is_page,
+    locate,
+)
 from rocm_wheels.hosts.choose.misses import nothing_fits
 from rocm_wheels.hosts.choose.notes import Findings, has_code, notes_of
 from rocm_wheels.hosts.choose.picking import Picked, pick
 from rocm_wheels.hosts.choose.served import Served, amd_gpus, served_by, visible_line
 from rocm_wheels.hosts.choose.sift import Sifted, kind_of, sift
-from rocm_wheels.index.reach import Reach, base_url
+from rocm_wheels.index.reach import Reach, base_url, local_path
 from rocm_wheels.variants.document import NULL_LABEL
 
 _JOBS = 8
@@ -123,8 +131,6 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
 
 def _layout(picked: Picked, devices: Devices | None, located: Located, host: Host) -> tuple[str, Served]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
-    from rocm_wheels.hosts.choose.known_indexes import family_in, targets_of_index
-
     best = picked.ranking.ranked[0]
     gpus = amd_gpus(host.hardware)
     if picked.document.metadata.variants:
@@ -134,7 +140,7 @@ def _layout(picked: Picked, devices: Devices | None, located: Located, host: Hos
         return "variants", ()
     if devices:
         return "multi-arch", devices.served
-    family = located.family or (family_in(located.index) if gpus else "")
+    family = located.family or family_in(located.index)
     layout = "per-family" if family else "plain"
     kind = kind_of(best.offer.version)
     if not gpus or not has_code(best.offer):
@@ -145,7 +151,12 @@ def _layout(picked: Picked, devices: Devices | None, located: Located, host: Hos
         from rocm_wheels.model.gfx import gfx_families
 
         return layout, served_by(gfx_families()[family], host.hardware)
-    targets = targets_of_index(located.index, host.platform)
+    if local_path(located.index) is not None:
+        return layout, ()
+    from rocm_wheels.hosts.choose.known_indexes import targets_of_index
+
+    torch = Version(best.offer.version.public) if best.offer.name.name == "torch" else None
+    targets = targets_of_index(located.index, host.platform, torch)
     return layout, served_by(targets, host.hardware) if targets else ()
 
 

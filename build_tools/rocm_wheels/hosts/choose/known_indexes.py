@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from packaging.version import Version
 
 from rocm_wheels.errors import HostError
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.picking import vendor_of
+from rocm_wheels.model.compat.builds import builds_of
 from rocm_wheels.model.compat.releases import Index, index_at, indexes_for
-from rocm_wheels.model.gfx import gfx_families
 
 
 def indexes_of(host: Host, channel: str) -> tuple[tuple[Index, ...], tuple[str, ...]]:
@@ -41,18 +41,16 @@ def index_of_vendor(host: Host, channel: str = "stable") -> Index | None:
     return found[0] if found else None
 
 
-def targets_of_index(base: str, platform: str) -> tuple[str, ...]:
-    """Return the targets that an index serves as far as the tables or its name say; () where nothing does."""
+def targets_of_index(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
+    """Return the targets of an index by the tables, those of one ``torch`` where they tell; else ()."""
     known = index_at(base)
-    if known:
-        return known.targets.get(platform, ())
-    return gfx_families().get(family_in(base), ())
-
-
-def family_in(base: str) -> str:
-    """Return the family whose name is the last part of an index's address; "" when it is none."""
-    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
-    return last if last in gfx_families() else ""
+    if known is None:
+        return ()
+    builds = builds_of(torch, platform=platform) if torch else ()
+    own = [build.targets.get(platform, ()) for build in builds if build.index.name == known.name]
+    return tuple(dict.fromkeys(target for targets in own for target in targets)) or known.targets.get(
+        platform, ()
+    )
 
 
 def _target(host: Host, vendor: str) -> str | None:

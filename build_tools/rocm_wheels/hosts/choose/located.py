@@ -81,6 +81,16 @@ def family_names(host: Host) -> tuple[str, ...]:
     return tuple(dict.fromkeys(family for group in groups for family in families_of(group)))
 
 
+def family_in(base: str) -> str:
+    """Return the family whose name is the last part of an index's address; "" when it is none."""
+    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
+    if not last.startswith("gfx"):
+        return ""
+    from rocm_wheels.model.gfx import gfx_families
+
+    return last if last in gfx_families() else ""
+
+
 def read_links(base: str, project: str, reach: Reach) -> tuple[Link, ...] | None:
     """Return the files on a project's page; None when the index has no such page."""
     return _links(f"{base}{project}/", reach)
