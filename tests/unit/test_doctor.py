@@ -326,6 +326,23 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     ]
     leading = {"LD_LIBRARY_PATH": "/usr/lib:/opt/rocm-6.4.1/lib", "ROCM_PATH": "/opt/rocm-6.4.1"}
     assert said(leading) == [("error", "unset ROCM_PATH LD_LIBRARY_PATH")]
+    assert said({"ROCM_PATH": "/opt/rocm-6.4.1"}) == [("warning", "unset ROCM_PATH")]
+
+
+def test_variables_that_lead_astray(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100", **{"torch/lib/libamdhip64.so": b""})
+    other = tmp_path / "rocm-6" / "lib"
+    other.mkdir(parents=True)
+    (other / "libamdhip64.so.6").touch()
+    env = {"HIP_PATH": "/gone", "LD_PRELOAD": "/gone/rocm/lib/x.so", "LD_LIBRARY_PATH": f"/usr/lib:{other}"}
+    said = found(examine(subject(tmp_path, place=place, env=env)), "rocm-variables")
+    assert [(one.severity, one.fix) for one in said] == [
+        ("warning", "unset HIP_PATH"),
+        ("warning", "unset LD_PRELOAD"),
+        ("warning", "unset LD_LIBRARY_PATH"),
+    ]
+    assert f"LD_LIBRARY_PATH={other} holds other HIP libraries" in said[2].text
 
 
 def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
@@ -516,6 +533,9 @@ def test_wrong_input_is_refused_with_one_message(
     assert message in said.err and said.out == ""
 
 
-def test_names_of_checks_are_unique() -> None:
+def test_every_check_has_a_name_of_its_own_and_a_test() -> None:
     names = [check.name for check in CHECKS]
     assert len(names) == len(set(names))
+    text = Path(__file__).read_text()
+    never_a_fault = {"system", "python"}
+    assert {name for name in names if f'"{name}"' not in text} <= never_a_fault

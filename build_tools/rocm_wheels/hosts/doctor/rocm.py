@@ -31,10 +31,16 @@ def found(subject: Subject) -> Iterator[Finding]:
     if pip and system and _minor(pip.version) != _minor(system[0].version):
         leads = [name for name in (*_ROOTS, *_PATHS) if _leads_to(subject.env.get(name, ""), system[0].path)]
         if leads:
+            loads = set(leads) & set(_PATHS)
             yield Finding(
-                "error",
+                "error" if loads else "warning",
                 f"{several(leads)} lead to ROCm {system[0].version} ({system[0].path}), "
-                f"and torch uses {pip.version} from pip: libraries of two releases in one process crash",
+                f"and torch uses {pip.version} from pip: "
+                + (
+                    "libraries of two releases in one process crash"
+                    if loads
+                    else "compilers take the other one"
+                ),
                 f"unset {' '.join(leads)}",
             )
         else:
