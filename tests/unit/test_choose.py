@@ -424,6 +424,15 @@ def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(sh
     )
 
 
+def test_a_null_without_others_is_for_every_machine_and_not_the_cpu(shelf: Shelf) -> None:
+    shelf.release({"null": {}})
+    shelf.wheel("2.9.0")
+    choice = shelf.choose(on=machine("gfx942"))
+    assert choice.picked and choice.picked.label == "null"
+    assert choice.picked.reason == "the only variant: null is for every machine"
+    assert (choice.notes, choice.served) == ((), ())
+
+
 def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) -> None:
     shelf.release({"b": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
     shelf.release(RELEASE, "2.9.0")

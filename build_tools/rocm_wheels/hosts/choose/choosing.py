@@ -133,11 +133,11 @@ def _layout(picked: Picked, devices: Devices | None, located: Located, host: Hos
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
     best = picked.ranking.ranked[0]
     gpus = amd_gpus(host.hardware)
-    if picked.document.metadata.variants:
+    if variants := picked.document.metadata.variants:
         targets = best.properties.get("amd", {}).get("gfx_arch", ())
-        if targets or best.offer.name.label in (None, NULL_LABEL):
-            return "variants", served_by(targets, host.hardware)
-        return "variants", ()
+        without = best.offer.name.label in (None, NULL_LABEL)
+        told = without and any("gfx_arch" in one.get("amd", {}) for one in variants.values())
+        return "variants", served_by(targets, host.hardware) if targets or told else ()
     if devices:
         return "multi-arch", devices.served
     family = located.family or family_in(located.index)

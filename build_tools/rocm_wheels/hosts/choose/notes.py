@@ -49,10 +49,15 @@ def notes_of(found: Findings) -> tuple[str, ...]:
 
 
 def is_for_cpu(found: Findings) -> bool:
-    """Tell whether the wheel that is taken is one without code for GPUs, as far as the index says."""
+    """Tell whether the wheel that is taken is one without code for GPUs, as far as the index says.
+
+    A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
+    """
     offer = found.best.offer
     if found.layout == "variants":
-        return offer.name.label in (None, NULL_LABEL)
+        return offer.name.label in (None, NULL_LABEL) and any(
+            found.picked.document.metadata.variants.values()
+        )
     return kind_of(offer.version) == "cpu"
 
 
@@ -103,7 +108,7 @@ def _kernels(found: Findings) -> Iterator[str]:
             yield f"{len(good)} of {len(found.served)} GPUs are served: {named}"
         elif bad:
             yield f"{offer.file} has no kernels for {_once(bad)}: it computes on the CPU at best"
-    elif gpus and not found.served and has_code(offer) and not is_for_cpu(found):
+    elif gpus and not found.served and has_code(offer) and offer.name.label is None and not is_for_cpu(found):
         yield (
             f"which GPUs {offer.file} has code for is not said by its index; "
             "`rocm-wheels targets FILE` reads it out of the file"

@@ -72,7 +72,10 @@ def _why_first(offer: Offer, document: Document, supported: Mapping[str, Mapping
     if label is None:
         return "no variant fits" if document.metadata.variants else "the newest version that fits"
     if label == NULL_LABEL:
-        return "no variant with properties fits: null is for every machine"
+        only = not any(document.metadata.variants.values())
+        return (
+            f"{'the only variant' if only else 'no variant with properties fits'}: null is for every machine"
+        )
     best = places(document.metadata.variants[label], document.metadata.namespaces, supported)
     return f"best for this machine: {', '.join(map(str, best))}"
 
