@@ -18,6 +18,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.index_verify import serve
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.reach import Reach, UnreachableError
 from rocm_wheels.index.server import IndexServer, serving
 
 TORCH = "/torch/torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
@@ -135,3 +136,15 @@ def test_a_port_that_is_taken(server: IndexServer, capsys: pytest.CaptureFixture
         port = taken.getsockname()[1]
         assert run_command(serve, [str(server.folder), "--port", str(port)]) == 2
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_no_proxy_stands_between_us_and_a_server_of_this_machine(
+    server: IndexServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert Reach(retries=0).get(f"{server.url}torch/", accept=HTML_TYPE).status == 200
+    with pytest.raises(UnreachableError):
+        Reach(retries=0).get("http://192.0.2.1/")  # others are asked through it

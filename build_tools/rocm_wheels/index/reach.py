@@ -128,6 +128,7 @@ class Reach:
                 raise_on_status=False,
             )
             session = requests.Session()
+            past_proxies(session)
             for scheme in ("http://", "https://"):
                 session.mount(scheme, HTTPAdapter(max_retries=again))
             self._threads.session = session
@@ -141,6 +142,11 @@ class Reach:
             return ask(self._session())
         except RequestException as cause:
             raise UnreachableError(str(cause)) from cause
+
+
+def past_proxies(session: requests.Session) -> None:
+    """Have a session go straight to servers of this machine: no proxy can reach those."""
+    session.proxies.update({f"http://{host}": "" for host in ("127.0.0.1", "localhost", "::1")})
 
 
 def _remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:

@@ -12,7 +12,7 @@ from rocm_wheels.errors import HostError
 from rocm_wheels.hosts.install import progress
 from rocm_wheels.hosts.install.cache import Cache, Validators, amount
 from rocm_wheels.hosts.install.download import Download, Fetched, Patience, Wanted, host_of
-from rocm_wheels.index.reach import Reach, UnreachableError, local_path
+from rocm_wheels.index.reach import Reach, UnreachableError, local_path, past_proxies
 from rocm_wheels.wheels.members import digest_of_file
 from rocm_wheels.workspace import exclusive
 
@@ -90,6 +90,7 @@ def _fetch(wanted: Wanted, cache: Cache, begin: progress.Begin, patience: Patien
     import requests
 
     with requests.Session() as session:
+        past_proxies(session)
         if wanted.sha256 is None and (known := _unchanged(wanted, cache, session, patience)):
             return known
         folder = cache.part(wanted.sha256, wanted.url)
