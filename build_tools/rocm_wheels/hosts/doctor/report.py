@@ -50,10 +50,10 @@ def summary(findings: Iterable[Finding]) -> str:
 def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
-    ``{"errors", "warnings", "platform", "container", "wsl", "driver": {"loaded", "version"}, "gpus", "rocm",
-    "python": {"executable", "version", "site_packages"}, "packages": [{"name", "version", "build",
-    "build_version", "installer", "place", "imported"}], "kernels": [{"project", "gfx", "served", "how",
-    "by", "files"}], "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
+    ``{"errors", "warnings", "stated", "platform", "container", "wsl", "driver": {"loaded", "version"}, "gpus",
+    "tried", "rocm", "python": {"executable", "version", "site_packages"}, "packages": [{"name", "version",
+    "build", "build_version", "installer", "place", "imported"}], "kernels": [{"project", "gfx", "served",
+    "how", "by", "files"}], "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
     """
     found = list(findings)
     machine, python = subject.machine, subject.installed.environment
@@ -66,6 +66,7 @@ def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
         "wsl": machine.wsl,
         "driver": {"loaded": machine.driver_loaded, "version": machine.driver_version or None},
         "gpus": [asdict(gpu) for gpu in subject.hardware.gpus],
+        "tried": list(subject.hardware.tried),
         "rocm": [asdict(one) for one in subject.hardware.rocm],
         "python": {
             "executable": str(python.python),

@@ -12,8 +12,7 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.hosts.doctor.subject import Finding, Subject
 
 _RCCL = "https://github.com/ROCm/rccl/blob/develop/src/init.cc"
-_SHM = "https://docs.docker.com/reference/cli/docker/container/run/"
-_MIOPEN = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/conceptual/cache.html"
+_MIOPEN = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/cache.html"
 _ENOUGH = 1 << 30
 
 
@@ -31,7 +30,6 @@ def shared_memory(subject: Subject) -> Iterator[Finding]:
         "docker run --ipc=host …   # or --shm-size 16G"
         if subject.machine.container
         else "sudo mount -o remount,size=16G /dev/shm",
-        _SHM,
     )
 
 
