@@ -8,6 +8,7 @@ from .names import GENERICS, KNOWN, generic_of
 
 ARCH = "gfx_arch"
 ROCM = "rocm_version"
+# those there are and those that may come, newest first
 ROCM_VERSIONS = tuple(f"{major}.{minor}" for major in range(12, 5, -1) for minor in range(29, -1, -1))
 
 

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
+from rocm_wheels.gpus.properties import ROCM_VERSIONS
 from rocm_wheels.variants.document import Provider
 from rocm_wheels.variants.labels import ARCH, VERSION
 
@@ -25,9 +26,6 @@ ROCM_BOOTSTRAP = Provider(
     requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
 )
 OWN = Provider(requires=(f"{OWN_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
-# All wheels of a release must list the same versions, and published wheels never change: a list of the
-# versions there are would shut out next month's wheel. So the default ranks those that may come, too.
-LADDER = tuple(f"{major}.{minor}" for major in range(12, 5, -1) for minor in range(29, -1, -1))
 DEAD = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
 
 
@@ -79,7 +77,9 @@ class ProviderChoice:
 
     def rocm(self) -> Provider:
         """Return the provider of namespace ``rocm``: versions, newest first."""
-        return Provider(static_properties={VERSION: self.rocm_versions or LADDER})
+        # All wheels of a release must list the same versions, and published wheels never change: a list of
+        # those there are would shut out next month's wheel. So the default ranks those that may come, too.
+        return Provider(static_properties={VERSION: self.rocm_versions or ROCM_VERSIONS})
 
 
 def newest_first(versions: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.gpus import names
 from rocm_wheels.model.gfx import base_target, parse_targets
 from rocm_wheels.variants.reading import VALUE
 from rocm_wheels.wheels.device_code.objects import CodeObject, read_any, targets_of
@@ -22,21 +23,8 @@ OPTION = "--targets"
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
 
-# Source: LLVM, "User Guide for AMDGPU Backend", generic processors; llvm/lib/TargetParser, sub-architectures
-GENERICS = {
-    "gfx9-generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
-    "gfx9-4-generic": ("gfx942", "gfx950"),
-    "gfx10-1-generic": ("gfx1010", "gfx1011", "gfx1012", "gfx1013"),
-    "gfx10-3-generic": ("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
-    "gfx11-generic": (
-        *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
-        *("gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1154"),
-    ),
-    "gfx11-7-generic": ("gfx1170", "gfx1171", "gfx1172"),
-    "gfx12-generic": ("gfx1200", "gfx1201"),
-    "gfx12-5-generic": ("gfx1250", "gfx1251"),
-    "gfx13-generic": ("gfx1310",),
-}
+# as compilers spell them: a value of a property cannot hold the dashes
+GENERICS = {name.replace("_", "-"): chips for name, chips in names.GENERICS.items()}
 _PORTABLE = ("amdgcnspirv", "spirv")
 _PLAIN = {("sramecc", "+"), ("xnack", "-")}
 _XNACK_ALWAYS_ON = ("gfx125",)
@@ -76,10 +64,10 @@ def held_ids(targets: Iterable[str]) -> HeldTargets:
     """Return what code for target IDs (``gfx90a:xnack+``) stands for."""
     found = [TargetId.parse(one) for one in targets]
     chips = [one for one in found if one.processor not in _PORTABLE]
-    names = dict.fromkeys(one.processor for one in chips)
+    processors = dict.fromkeys(one.processor for one in chips)
     plain = {one.processor for one in chips if _runs_on_plain_machine(one)}
     return HeldTargets(
-        targets=tuple(names),
+        targets=tuple(processors),
         special=tuple(str(one) for one in chips if one.processor not in plain),
         portable=len(chips) != len(found),
     )
