@@ -110,17 +110,29 @@ def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None
     )
     assert [(one.vendor, one.gfx or one.capability, one.source) for one in found.gpus] == [
         ("amd", "gfx1100", "kfd"),
-        ("amd", "gfx1036", "kfd"),
         ("nvidia", "8.9", "nvidia-smi"),
         ("nvidia", "12.1", "nvidia-smi"),
+        ("amd", "gfx1036", "kfd"),  # inside the processor
         ("intel", None, "pci"),
     ]
     assert (found.cuda, found.faults) == ("12.8", ())
-    assert found.gpus[2].pci_id == "10de:2684" and found.gpus[2].memory == 24564 * 2**20
+    assert found.gpus[1].pci_id == "10de:2684" and found.gpus[1].memory == 24564 * 2**20
     only = look({}, root=root, run=programs(), vendors=("amd",))
     assert [one.gfx for one in only.gpus] == ["gfx1100", "gfx1036"]
     without_smi = look({}, root=root, run=programs())
-    assert without_smi.gpus[2].confidence == "derived" and without_smi.gpus[2].capability == "8.9"
+    assert without_smi.gpus[1].confidence == "derived" and without_smi.gpus[1].capability == "8.9"
+
+
+def test_a_card_whose_id_stands_for_two_chips_says_so(tmp_path: Path) -> None:
+    said = "revision df (RX 6750 GRE 10GB) is gfx1031, says device-info"
+    root = pci(tmp_path / "bus", ("0000:03:00.0", "1002:73ff", 0x300))
+    (by_id,) = look({}, root=root, run=programs()).gpus
+    assert (by_id.gfx, by_id.notes) == ("gfx1032", (said,))
+    odd = machine(tmp_path / "odd", CPU, gpu(999999999, 0x73FF, 3))
+    assert look({}, root=odd, run=programs()).gpus[0].notes == (said,)
+    named = machine(tmp_path / "named", CPU, gpu(100301, 0x73FF, 3))
+    (by_driver,) = look({}, root=named, run=programs()).gpus
+    assert (by_driver.gfx, by_driver.notes) == ("gfx1031", ())  # the driver knows which
 
 
 def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class RocmFound:
 class Hardware:
     """All GPUs of a machine and every ROCm on it.
 
-    ``gpus`` has every one, best first: visible before hidden, AMD first, discrete before integrated, known
+    ``gpus`` has every one, best first: visible before hidden, discrete before integrated, AMD first, known
     before unknown, then by index. ``rocm`` has the one that counts first. ``driver`` is the version of the
     amdgpu kernel driver (``in Linux 6.8`` when it is the kernel's own), None without; ``cuda`` the CUDA
     version that NVIDIA's driver serves. ``faults`` say what could not be read or understood (never fatal: a

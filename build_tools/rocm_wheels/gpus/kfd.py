@@ -130,7 +130,7 @@ def _gpu(node: _Node, index: int | None, faults: list[str]) -> Gpu:
         memory=_memory(node.folder),
         source="kfd",
         confidence="read" if chip_of(number) else "derived" if chip else "unknown",
-        notes=_notes(values),
+        notes=(*_notes(values), *((entry.note,) if entry and entry.note and not chip_of(number) else ())),
     )
 
 

@@ -159,6 +159,7 @@ _SYSTEMS = {"win32": _windows, "darwin": _macos}
 
 
 def _rank(gpu: Gpu) -> tuple[object, ...]:
-    kind = (VENDORS.index(gpu.vendor), gpu.integrated is True)
+    # a graphics unit inside a processor is no match for a card, whoever made that
+    kind = (gpu.integrated is True, VENDORS.index(gpu.vendor))
     unknown = gpu.confidence == "unknown"
     return (not gpu.visible, *kind, unknown, gpu.index is None, gpu.index or 0)

@@ -97,6 +97,7 @@ def gpu_of(card: PciCard, source: str) -> Gpu | None:
         capability=entry.capability if entry else None,
         source=source,
         confidence="derived" if known else "unknown",
+        notes=(entry.note,) if entry and entry.note else (),
     )
 
 

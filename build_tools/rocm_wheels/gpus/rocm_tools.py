@@ -155,6 +155,7 @@ def amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None
         pci_id=pci_id,
         source=source,
         confidence="read" if known else "derived" if target else "unknown",
+        notes=(entry.note,) if entry and entry.note and not known else (),
         **more,
     )
 
