@@ -55,6 +55,12 @@ class AuditError(RocmWheelsError):
     exit_code = 14
 
 
+class ReleaseError(RocmWheelsError):
+    """A set of wheels cannot be staged, is held by its gate, or cannot be promoted."""
+
+    exit_code = 15
+
+
 class ChecksError(RocmWheelsError):
     """A check of an installed torch failed."""
 
@@ -81,7 +87,7 @@ class Interrupted(RocmWheelsError):
 
 def of_exit_code(code: int) -> type[RocmWheelsError]:
     """Return the class of error that a process of ours ended with."""
-    known = (UsageError, SourceError, SdkError, BuildError, AuditError, ChecksError, HostError, Interrupted)
+    known = [one for one in RocmWheelsError.__subclasses__() if one is not Unexpected]
     return next((one for one in known if one.exit_code == code), Unexpected)
 
 

@@ -1,0 +1,1 @@
+"""Releases: wheel sets in stores, what is known of them, and what of them users see."""
