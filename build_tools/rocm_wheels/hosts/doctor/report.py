@@ -51,9 +51,10 @@ def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"errors", "warnings", "stated", "platform", "container", "wsl", "driver": {"loaded", "version"},
-    "gpus", "tried", "rocm", "python": {"executable", "version", "site_packages"}, "packages": [{"name", "version",
-    "build", "build_version", "installer", "place", "imported"}], "kernels": [{"project", "gfx", "served",
-    "how", "by", "files"}], "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
+    "gpus", "tried", "rocm", "python": {"executable", "version", "site_packages"},
+    "packages": [{"name", "version", "build", "build_version", "installer", "place", "imported"}],
+    "kernels": [{"project", "gfx", "served", "how", "by", "files"}],
+    "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
     """
     found = list(findings)
     machine, python = subject.machine, subject.installed.environment
