@@ -29,7 +29,9 @@ TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
-_PARALLEL = ["-n", "auto", "--dist", "loadgroup"]  # a group shares what is long to make: a finished demo
+# A module's tests share what is long to make, a finished demo for instance: each module goes to one worker,
+# in the order of tests/conftest.py. (`--dist loadgroup` groups nothing with pytest 9.2: pytest-xdist#1386.)
+_PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
 # that it is too old (python3 of the images that wheels are built in is 3.6).

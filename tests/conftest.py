@@ -1,8 +1,24 @@
-"""What all tests start from: signals as a terminal leaves them."""
+"""What all tests start from: signals as a terminal leaves them, and which module begins first."""
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+import pytest
+
+INTEGRATION = Path(__file__).with_name("integration")
+
+# The modules that take longest, longest first (`--durations=0` tells). They begin before all others, so
+# that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
+LONG = (
+    *("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
+    *("test_checkout_killed", "test_patches_killed", "test_build_faults_killed", "test_build_faults"),
+    *("test_build_faults_disk", "test_build_trees", "test_torch_across_pythons", "test_index"),
+    *("test_wheel_rewrite_installs", "test_checkout", "test_patches", "test_lock", "test_hipify"),
+    *("test_sources_names", "test_checkout_triton_vision_apex", "test_quickstart", "test_choose_uv"),
+    *("test_checkout_several", "test_checkout_locked", "test_network", "test_static_checks", "test_clean"),
+)
 
 
 def pytest_configure() -> None:
@@ -12,3 +28,10 @@ def pytest_configure() -> None:
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_IGN:
         signal.signal(hangup, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the long modules where several workers share the suite; alone, keep the order of files."""
+    if hasattr(config, "workerinput"):
+        rank = {INTEGRATION / f"{name}.py": n for n, name in enumerate(LONG)}
+        items.sort(key=lambda item: rank.get(item.path, len(rank)))

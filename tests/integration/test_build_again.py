@@ -11,7 +11,7 @@ from test_demo import Demo, demo
 
 from rocm_wheels.workspace import exclusive
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo-again")]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]
 OTHERS = ("--no-build-triton", "--no-build-pytorch-vision", "--no-build-apex")
 ONLY_TORCH = (*OTHERS, "--no-build-pytorch-audio")

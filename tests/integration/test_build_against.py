@@ -17,7 +17,7 @@ from uv import find_uv_bin
 
 from rocm_wheels.demo.commands import ROCM_VERSION, TARGETS
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo-against")]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]
 ONLY_TORCH = ("--no-build-triton", "--no-build-pytorch-audio")
 ONLY_VISION = (*ONLY_TORCH, "--build-pytorch-vision", "--no-build-pytorch")

@@ -12,7 +12,7 @@ from uv import find_uv_bin
 
 from rocm_wheels.demo.commands import TARGETS
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo-current-env")]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]
 ONLY_TRITON = ("--no-build-pytorch", "--no-build-pytorch-audio", "--build-triton")
 

@@ -13,7 +13,7 @@ from rocm_wheels.variants.metadata import merge, parse_in_wheel
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
 from rocm_wheels.wheels.names import parse_wheel_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo-sets")]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["demo"]
 VARIANT = ("--packaging", "variant")
 

@@ -23,7 +23,7 @@ from rocm_wheels.index.server import IndexServer
 from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 
 @dataclass(frozen=True)
