@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     else:
         for one in found:
             click.echo(": ".join(filter(None, (one.level, one.table, one.where, one.message))))
-        if not found:
+        if not errors:
             click.echo("the tables fit together" + (", and rocm-bootstrap agrees" if asked else ""))
     if not asked:
         log.note("rocm-bootstrap is not installed and was not asked (pip install rocm-bootstrap)")

@@ -19,6 +19,8 @@ from rocm_wheels.model.compat.versions import SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
+TABLE = "domain_libraries.yaml"
+
 LibraryState = Literal["active", "maintenance", "frozen", "retired"]
 _OUTSIDE = ("torch", "fbgemm-gpu")
 
@@ -81,7 +83,7 @@ class DomainTable(FactTable):
 @lru_cache
 def domain_table() -> DomainTable:
     """Return the whole table."""
-    return load(data_folder() / "domain_libraries.yaml", DomainTable)
+    return load(data_folder() / TABLE, DomainTable)
 
 
 def domain_libraries() -> Mapping[str, DomainLibrary]:

@@ -28,6 +28,7 @@ from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
+TABLE = "dtypes.yaml"
 _HELD = frozenset({"cast", "view"})
 
 
@@ -59,7 +60,7 @@ class TargetDtype:
 @lru_cache
 def dtype_table() -> DtypeTable:
     """Return the whole table."""
-    return load(data_folder() / "dtypes.yaml", DtypeTable)
+    return load(data_folder() / TABLE, DtypeTable)
 
 
 def dtypes() -> Mapping[str, Dtype]:

@@ -20,6 +20,8 @@ from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
+TABLE = "torch_features.yaml"
+
 FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
 
@@ -85,7 +87,7 @@ class FeatureAnswer:
 @lru_cache
 def feature_table() -> FeatureTable:
     """Return the whole table."""
-    return load(data_folder() / "torch_features.yaml", FeatureTable)
+    return load(data_folder() / TABLE, FeatureTable)
 
 
 def features() -> Mapping[str, Feature]:

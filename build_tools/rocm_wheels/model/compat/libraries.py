@@ -18,6 +18,8 @@ from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import did_you_mean, load
 
+TABLE = "rocm_libraries.yaml"
+
 Use = Literal["linked", "compiled-in", "beside"]
 _Api = Annotated[str, Field(pattern=r"^torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 
@@ -156,7 +158,7 @@ class Missing:
 @lru_cache
 def library_table() -> LibraryTable:
     """Return the whole table."""
-    return load(data_folder() / "rocm_libraries.yaml", LibraryTable)
+    return load(data_folder() / TABLE, LibraryTable)
 
 
 def rocm_libraries() -> Mapping[str, RocmLibrary]:

@@ -6,6 +6,7 @@ rocm-bootstrap where it is installed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,8 @@ from typing import Literal
 from packaging.version import Version
 
 from rocm_wheels.errors import DataError, explain
-from rocm_wheels.model.compat import build_rows, images, index_rows, known
+from rocm_wheels.gpus import names as chips
+from rocm_wheels.model.compat import build_rows, images, index_rows, known, overrides
 from rocm_wheels.model.compat.builds import PROJECTS, same_release
 from rocm_wheels.model.compat.facts import Fact, FactTable, every_fact
 from rocm_wheels.model.compat.targets import against_bootstrap, bootstrap
@@ -38,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables that are held against each other."""
+    """All tables that are held against each other; ``others`` by the names of their files."""
 
     targets: FactTable
     releases: index_rows.ReleaseTable
@@ -46,10 +48,13 @@ class Tables:
     images: images.ImageTable
     issues: known.IssueTable
     lines: tuple[Line, ...]
+    others: Mapping[str, FactTable]
 
 
 def load_tables() -> Tables:
     """Load every table. Raises DataError of the first that is wrong in itself."""
+    from rocm_wheels.model.compat import domains, dtypes, features, libraries
+
     return Tables(
         targets=gfx_table(),
         releases=index_rows.release_table(),
@@ -57,6 +62,13 @@ def load_tables() -> Tables:
         images=images.image_table(),
         issues=known.issue_table(),
         lines=all_lines(),
+        others={
+            dtypes.TABLE: dtypes.dtype_table(),
+            libraries.TABLE: libraries.library_table(),
+            domains.TABLE: domains.domain_table(),
+            features.TABLE: features.feature_table(),
+            overrides.TABLE: overrides.overrides(),
+        },
     )
 
 
@@ -204,10 +216,15 @@ def _sources(held: Tables) -> Iterator[Finding]:
         build_rows.TABLE: held.builds,
         images.TABLE: held.images,
         known.TABLE: held.issues,
+        **held.others,
     }
     for name, table in tables.items():
         facts = every_fact(table)
-        for unused in table.sources.keys() - {one.source for one in facts}:
+        named = re.findall(
+            r"\bsources? ([\w, -]+)", "\n".join(one.note + getattr(one, "care", "") for one in facts)
+        )
+        used = {one.source for one in facts} | set(re.findall(r"[\w-]+", " ".join(named)))
+        for unused in sorted(table.sources.keys() - used):
             yield Finding("warning", name, unused, "no fact is from this source")
         for fact in facts:
             if fact.kind == "believed" and not fact.note:
@@ -218,23 +235,22 @@ def _sources(held: Tables) -> Iterator[Finding]:
 
 
 def _other_tables(held: Tables) -> Iterator[Finding]:
-    from rocm_wheels.model.compat.dtypes import dtypes_of
-    from rocm_wheels.model.compat.libraries import unknown_exclusions
+    from rocm_wheels.model.compat import domains, dtypes, libraries
 
-    for target, project in unknown_exclusions():
-        yield Finding(
-            "error",
-            "rocm_libraries.yaml",
-            project,
-            f"{target} is without it, and the table has nothing on it",
-        )
-    for name, gfx in gfx_targets().items():
-        taken = {one.name for one in dtypes_of(name) if one.matrix}
-        kinds = {"fnuz": "float8_e4m3fnuz" in taken, "ocp": "float8_e4m3fn" in taken}
-        if kinds != {kind: kind == gfx.fp8 for kind in kinds}:
-            theirs = ", ".join(kind for kind, there in kinds.items() if there) or "none"
-            message = f"gfx_families.yaml says fp8 {gfx.fp8}, dtypes.yaml {theirs}"
-            yield Finding("error", "dtypes.yaml", name, message)
+    for target, project in libraries.unknown_exclusions():
+        message = f"{target} is without it, and the table has nothing on it"
+        yield Finding("error", libraries.TABLE, project, message)
+    for target, said in dtypes.disagreements():
+        yield Finding("error", dtypes.TABLE, target, f"gfx_families.yaml says otherwise: {said}")
+    for said in domains.conflicts():
+        yield Finding("warning", domains.TABLE, "", said)
+    targets, table = (*gfx_targets(), *chips.KNOWN), held.others[overrides.TABLE]
+    assert isinstance(table, overrides.Overrides)
+    for card, options in (*table.cards.items(), *table.refused.items()):
+        for name in (card, *(one.target for one in options)):
+            if name not in targets:
+                message = f"{name} is no GPU target{did_you_mean(name, targets)}"
+                yield Finding("error", overrides.TABLE, card, message)
 
 
 def _bootstrap(_held: Tables) -> Iterator[Finding]:

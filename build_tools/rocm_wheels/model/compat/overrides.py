@@ -15,6 +15,7 @@ from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import load
 
+TABLE = "isa_overrides.yaml"
 VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 
 
@@ -61,7 +62,7 @@ class Overrides(FactTable):
 @lru_cache
 def overrides() -> Overrides:
     """Return the table."""
-    return load(data_folder() / "isa_overrides.yaml", Overrides)
+    return load(data_folder() / TABLE, Overrides)
 
 
 def _major(target: str) -> str:
