@@ -42,6 +42,8 @@ UUID = "GPU-abba0000000000"  # and the bus
         ({"HIP_VISIBLE_DEVICES": "3,1"}, [1, 3], ""),
         ({"HIP_VISIBLE_DEVICES": "1,1,0"}, [0, 1], ""),
         ({"HIP_VISIBLE_DEVICES": "0, 1"}, [0], "' 1' is none of"),
+        ({"HIP_VISIBLE_DEVICES": "0,"}, [0], ""),
+        ({"ROCR_VISIBLE_DEVICES": "0,"}, [0], ""),
         ({"HIP_VISIBLE_DEVICES": "01"}, [], "'01' is none of"),
         ({"HIP_VISIBLE_DEVICES": "-1"}, [], ""),
         ({"HIP_VISIBLE_DEVICES": ""}, [0, 1, 2, 3], "set and empty: HIP takes that for not set"),
@@ -184,6 +186,22 @@ def test_stated_nvidia(
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("ROCM_BOOTSTRAP_DISABLE_DETECTION", "true", "=true disables nothing: only 1 does"),
+        ("ROCM_BOOTSTRAP_DISABLE_DETECTION", "0", None),
+        ("NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION", "570.1", "FORCE_CUDA_DRIVER_VERSION does"),
+    ],
+)
+def test_a_variable_without_effect_is_said(
+    tmp_path: Path, variable: str, text: str, said: str | None
+) -> None:
+    found = look({variable: text}, root=machine(tmp_path, *MACHINES["apu"]), run=programs())
+    assert len(found.usable) == 1
+    assert [one.startswith(variable) and str(said) in one for one in found.faults] == [True] * bool(said)
+
+
 WRONG = [
     ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "MI300"}, "'MI300' is not the name of a GPU such as gfx942"),
     ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942,gfx"}, "'gfx' is not the name of a GPU such as gfx942"),
@@ -191,10 +209,12 @@ WRONG = [
     ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "is not the name of a GPU such as gfx942"),
     ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "native"}, "'native' is not the name of a GPU such as gfx942"),
     ({"UV_AMD_GPU_ARCHITECTURE": "1100"}, "'1100' is not the name of a GPU such as gfx942"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": " , "}, "',' names no GPU; none says that there is none"),
     ({"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "7"}, "'7' is not a version such as 7.2"),
     ({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "seven"}, "'seven' is not a version such as 7.2"),
     ({"HSA_OVERRIDE_GFX_VERSION": "gfx1100"}, "'gfx1100' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION": "11.0"}, "'11.0' is not a version such as 11.0.0"),
+    ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0 "}, "'11.0.0 ' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION": "11.0.16"}, "'11.0.16' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION_1": "64.0.0"}, "'64.0.0' is not a version such as 11.0.0"),
     ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "sm_90"}, "'sm_90' is not a version such as 9.0"),
@@ -205,7 +225,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("env", "message"), WRONG)
 def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match="is not") as failure:
+    with pytest.raises(ValueError, match=r"is not|names no") as failure:
         look(env, root=tmp_path, run=programs())
     assert str(failure.value).startswith(f"{next(iter(env))}: ") and message in str(failure.value)
 

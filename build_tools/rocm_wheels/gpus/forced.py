@@ -22,9 +22,10 @@ CHIPS = (
 ROCM = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
 DISABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-# NVIDIA's provider, and uv in its place; its first versions also had one for the kernel driver
+# NVIDIA's provider, and uv in its place; the last one of its first versions alone
 CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
+KMD = "NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION"
 _NONE = "none"
 _BOOTSTRAP = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
 _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
@@ -91,13 +92,18 @@ def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
     return found
 
 
-def blank_overrides(env: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each override that is set and blank, which the runtime does not start with."""
-    return [
+def without_effect(env: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that is set and does not do what it seems to."""
+    said = [
         f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
         for variable, text in sorted(env.items())
         if variable.startswith(OVERRIDE) and not text.strip()
     ]
+    if (text := env.get(DISABLE, "").strip()) not in {"", "0", "1"}:
+        said.append(f"{DISABLE}={text} disables nothing: only 1 does")
+    if env.get(KMD):
+        said.append(f"{KMD} is of an early provider and says nothing of CUDA: {CUDA} does")
+    return said
 
 
 def major_minor(version: str) -> str:
@@ -133,7 +139,10 @@ def _agreed(
 
 
 def _chips(text: str) -> tuple[str, ...]:
-    return tuple(read_name(word) for word in re.split(r"[,;\s]+", text) if word)
+    names = tuple(read_name(word) for word in re.split(r"[,;\s]+", text) if word)
+    if not names:
+        raise ValueError(f"{text!r} names no GPU; {_NONE} says that there is none")
+    return names
 
 
 def _rocm(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from .pci_names import described
 NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD = 0x1002
 _NUMBER = re.compile("[0-9]{1,20}")
+_NO_NAME = "ip discovery"  # what the driver calls every card that says itself what it is made of
 _FRAME_BUFFER = (1, 2)  # heap_type of a bank: memory of the GPU, reachable by the processor or not
 
 
@@ -118,7 +119,7 @@ def _gpu(node: _Node, index: int | None, faults: list[str]) -> Gpu:
         vendor="amd",
         gfx=chip,
         native=chip,
-        name=(entry.name if entry else "") or _text(node.folder / "name"),
+        name=(entry.name if entry else "") or _text(node.folder / "name").replace(_NO_NAME, ""),
         pci_id=pci_id,
         address=_address(values),
         uuid=f"GPU-{values['unique_id']:016x}" if values.get("unique_id") else None,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .forced import CHIPS, CUDA, SM, Forced, blank_overrides, read_forced, read_overrides
+from .forced import CHIPS, CUDA, SM, Forced, read_forced, read_overrides, without_effect
 from .gpu import Gpu, Hardware
 from .programs import Runner, run_program
 from .rocm import find_rocm
@@ -41,7 +41,7 @@ def look(
         env, root=root, platform=platform, site_packages=site_packages, forced=forced
     )
     seen = _SYSTEMS.get(platform, _linux)(_Question(env, root, run, forced, overrides, frozenset(vendors)))
-    gpus, odd = list(seen.gpus), blank_overrides(env)
+    gpus, odd = list(seen.gpus), without_effect(env)
     if forced.chips is not None:
         gpus = [*forced_gpus(forced), *(gpu for gpu in gpus if gpu.vendor != "amd")]
     else:

@@ -62,12 +62,13 @@ def is_chip(name: str) -> bool:
 def read_version(text: str) -> str:
     """Return the target of a text that ``HSA_OVERRIDE_GFX_VERSION`` takes (``9.0.10``: ``gfx90a``).
 
-    The parts are decimal. ValueError for any other text.
+    The parts are decimal; blanks may stand before them, and not behind: the runtime refuses that. ValueError
+    for any other text.
     """
-    found = _VERSION.fullmatch(text.strip())
+    found = _VERSION.fullmatch(text.lstrip())
     name = _named(int(found[1]), int(found[2]), int(found[3])) if found else None
     if name is None:
-        raise ValueError(f"{text.strip()!r} is not a version such as 11.0.0")
+        raise ValueError(f"{text!r} is not a version such as 11.0.0")
     return name
 
 

@@ -57,7 +57,7 @@ def _filtered(variable: str, text: str | None, left: list[Gpu], faults: list[str
 def _kept(text: str, left: Sequence[Gpu], *, runtime: bool) -> tuple[list[Gpu], str]:
     """Return what one list leaves, in its order, and why it was not read to its end."""
     kept: list[Gpu] = []
-    words = text.split(",") if text else []
+    words = text.removesuffix(",").split(",") if text else []  # neither reads anything behind a last comma
     for word in words[: len(left)] if runtime else words:
         gpu = _runtime_choice(word.strip(), left) if runtime else _hip_choice(word, left)
         if gpu is None:
