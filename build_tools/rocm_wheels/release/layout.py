@@ -1,0 +1,117 @@
+"""Where things lie in a store: the names of areas and folders, which a configuration can change.
+
+Owns ``data/release_layout.yaml``. What installers and people have seen once stays where it is: a store keeps
+one layout for good.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import field_validator
+
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.records import Record, load
+
+LOCK = "sources.lock.json"
+SET = "set.json"
+Area = Literal["staging", "release"]
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+
+
+class Layout(Record):
+    """The names: ``staging`` and ``release`` are areas, the others folders of a family."""
+
+    staging: str
+    release: str
+    sets: str
+    files: str
+    evidence: str
+    pages: str
+    channels: str
+
+    @field_validator("*")
+    @classmethod
+    def _a_path(cls, value: str) -> str:
+        if not all(_PART.fullmatch(part) for part in value.split("/")):
+            raise ValueError("it must be a relative path of plain names")
+        return value
+
+
+@dataclass(frozen=True)
+class Places:
+    """The paths of one family in one area."""
+
+    layout: Layout
+    family: str
+    area: Area = "staging"
+
+    @property
+    def root(self) -> str:
+        """The family's folder in its area."""
+        return f"{self.layout.staging if self.area == 'staging' else self.layout.release}/{self.family}"
+
+    @property
+    def sets(self) -> str:
+        """The folder of all sets."""
+        return f"{self.root}/{self.layout.sets}"
+
+    def set_folder(self, set_id: str) -> str:
+        """The folder of a set."""
+        return f"{self.sets}/{set_id}"
+
+    def document(self, set_id: str) -> str:
+        """The document of a set, its last file: without it there is no set."""
+        return f"{self.set_folder(set_id)}/{SET}"
+
+    def lock(self, set_id: str) -> str:
+        """The lock of a set."""
+        return f"{self.set_folder(set_id)}/{LOCK}"
+
+    def index(self, set_id: str) -> str:
+        """The index of a set, which never changes."""
+        return f"{self.set_folder(set_id)}/{self.layout.pages}"
+
+    def file(self, sha256: str, name: str) -> str:
+        """The bytes of a wheel, for all sets that hold it."""
+        return f"{self.root}/{self.layout.files}/{sha256[:2]}/{sha256}/{name}"
+
+    @property
+    def names(self) -> str:
+        """The folder that says for each file name which bytes it belongs to."""
+        return f"{self.root}/{self.layout.files}/names"
+
+    def name(self, file_name: str) -> str:
+        """The document that says which bytes a file name belongs to."""
+        return f"{self.names}/{file_name}.sha256"
+
+    def evidence(self, set_id: str) -> str:
+        """The folder of what is known of a set: results, one file each."""
+        return f"{self.root}/{self.layout.evidence}/{set_id}"
+
+    def channel_pages(self, channel: str) -> str:
+        """The index of a channel."""
+        return f"{self.root}/{self.layout.pages}/{channel}"
+
+    def channel(self, channel: str) -> str:
+        """The document that says which set a channel is at."""
+        return f"{self.root}/{self.layout.channels}/{channel}.json"
+
+    @property
+    def summary(self) -> str:
+        """A short listing of all sets, which can be made again at any time."""
+        return f"{self.root}/sets.json"
+
+
+def load_layout(path: Path | None = None) -> Layout:
+    """Read a layout (a YAML file), by default our own. Raises DataError with the place of a mistake."""
+    return load(path, Layout) if path is not None else _default()
+
+
+@lru_cache
+def _default() -> Layout:
+    return load(data_folder() / "release_layout.yaml", Layout)

@@ -1,0 +1,209 @@
+"""A set: all wheels of one lock and version, as the document in its folder tells them.
+
+The document is written last and never changes; a set that has none is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field, StringConstraints, ValidationError
+
+from rocm_wheels.errors import DataError, ReleaseError
+from rocm_wheels.model.lock import Sha256
+from rocm_wheels.records import Record, did_you_mean
+from rocm_wheels.release.layout import Area, Layout, Places, load_layout
+from rocm_wheels.release.stores.store import Missing, Store
+
+Kind = Literal["per-family", "multi-arch", "variants"]
+KINDS: tuple[Kind, ...] = ("per-family", "multi-arch", "variants")
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
+_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}$"
+SetId = Annotated[str, StringConstraints(pattern=_ID)]
+
+
+class SetFile(Record):
+    """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
+
+    ``requires_python`` and ``label`` are "" when there is none; ``uploaded`` is when its bytes were first
+    staged (PEP 700), and ``variant`` its ``variant.json``, where it is a variant.
+    """
+
+    name: str
+    project: str
+    version: str
+    sha256: Sha256
+    size: int
+    requires_python: str = ""
+    metadata_sha256: Sha256
+    targets: tuple[str, ...] = ()
+    label: str = ""
+    uploaded: str = ""
+    variant: str = ""
+
+
+class Cell(Record):
+    """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code)."""
+
+    project: str
+    python: str
+    target: str = ""
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        return f"{self.project} for Python {self.python}" + (f" and {self.target}" if self.target else "")
+
+
+class SetLock(Record):
+    """The lock of a set: the sha256 of its file, and where that lies beside the document."""
+
+    digest: Sha256
+    path: str
+
+
+class SetDocument(Record):
+    """A set. ``origin`` is the id of the set that its wheels were rewritten from."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    id: SetId
+    created: str
+    version: str
+    rocm: str | None = None
+    family: str
+    layout: Kind
+    files: tuple[SetFile, ...] = Field(min_length=1)
+    lock: SetLock
+    origin: SetId | None = None
+    planned: tuple[Cell, ...] = ()
+    missing: tuple[Cell, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned cell is there."""
+        return not self.missing
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """The sha256 of all its wheels."""
+        return frozenset(file.sha256 for file in self.files)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that any of its wheels has device code for, sorted."""
+        return tuple(sorted({target for file in self.files for target in file.targets}))
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """Its projects (normalized names), sorted."""
+        return tuple(sorted({file.project for file in self.files}))
+
+    def to_json(self) -> bytes:
+        """Return its file: the same set is the same bytes."""
+        shown = self.model_dump(mode="json", by_alias=True)
+        return (json.dumps(shown, indent=1) + "\n").encode()
+
+
+def set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
+    """Return the id of a set: its version, as a URL and a bucket can hold it, and what it is made of.
+
+    ``files`` are names with their sha256. ``+`` becomes ``-``: S3 takes it for a space.
+    """
+    hasher = hashlib.sha256()
+    for name, sha256 in sorted(files):
+        hasher.update(f"{name}\0{sha256}\n".encode())
+    hasher.update(lock_digest.encode())
+    return f"{_NOT_IN_ID.sub('-', version)}-{hasher.hexdigest()[:12]}"
+
+
+def parse_set(content: bytes, *, where: str) -> SetDocument:
+    """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own."""
+    try:
+        found = SetDocument.model_validate_json(content)
+    except ValidationError as cause:
+        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors()]
+        raise DataError(f"{where} is not the document of a set: {'; '.join(faults)}") from None
+    own = set_id(found.version, ((file.name, file.sha256) for file in found.files), found.lock.digest)
+    if found.id != own:
+        raise DataError(f"{where} says {found.id}, and what it lists is {own}")
+    return found
+
+
+def read_set(
+    store: Store, family: str, set_id: str, *, area: Area = "staging", layout: Layout
+) -> SetDocument:
+    """Return a set that is in the store. Raises ReleaseError when it is not, DataError when it is damaged."""
+    path = Places(layout, family, area).document(set_id)
+    try:
+        content = store.read(path).content
+    except Missing as cause:
+        known = list(set_ids(store, family, area=area, layout=layout))
+        raise ReleaseError(
+            f"there is no set {set_id} of {family}{did_you_mean(set_id, known)}",
+            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+        ) from cause
+    return parse_set(content, where=store.url_of(path))
+
+
+def set_ids(store: Store, family: str, *, area: Area = "staging", layout: Layout) -> Iterator[str]:
+    """Yield the ids of all sets of a family that are complete to the last file, sorted."""
+    places = Places(layout, family, area)
+    for name in store.folders(places.sets):
+        if store.head(places.document(name)) is not None:
+            yield name
+
+
+def families(store: Store, *, area: Area = "staging", layout: Layout) -> list[str]:
+    """Return the families that have a folder in an area, sorted."""
+    return store.folders(layout.staging if area == "staging" else layout.release)
+
+
+def find_set(
+    store: Store, set_id: str, *, family: str | None = None, layout: Layout | None = None
+) -> SetDocument:
+    """Return a staged set by its id alone, or the beginning of it that only one set has.
+
+    Raises ReleaseError that lists what an id could mean.
+    """
+    names = layout or load_layout()
+    named = [family] if family is not None else families(store, layout=names)
+    found = [
+        (one, known)
+        for one in named
+        for known in set_ids(store, one, layout=names)
+        if known == set_id or known.startswith(set_id)
+    ]
+    exact = [pair for pair in found if pair[1] == set_id] or found
+    if len(exact) == 1:
+        return read_set(store, *exact[0], layout=names)
+    if not exact:
+        where = f" of {family}" if family else ""
+        raise ReleaseError(
+            f"there is no set {set_id}{where} in {store.url}",
+            tip=f"`rocm-wheels releases {store.url}` lists those that are there",
+        )
+    raise ReleaseError(
+        f"{set_id} could be {', '.join(f'{known} of {one}' for one, known in exact)}",
+        tip="give the whole id, and --family where several have it",
+    )
+
+
+def planned_cells(
+    projects: Sequence[tuple[str, bool]], pythons: Sequence[str], targets: Sequence[str]
+) -> tuple[Cell, ...]:
+    """Return what a set should hold. ``projects`` are normalized names, and whether they have device code."""
+    return tuple(
+        Cell(project=canonicalize_name(project), python=python, target=target)
+        for project, has_code in projects
+        for python in sorted(pythons, key=_by_number)
+        for target in (targets if has_code else ("",))
+    )
+
+
+def _by_number(python: str) -> tuple[Version, str]:
+    return Version(python.rstrip("t")), python

@@ -1,0 +1,138 @@
+"""What a store can do, and what its answers look like.
+
+Files are written once and stay, but for the few documents that point at others: those are exchanged under
+the condition that nobody else has done so meanwhile. No more is asked of a store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rocm_wheels.errors import ReleaseError, UsageError
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
+AGAIN = "run the same command again; what is finished is kept"
+
+
+class Missing(ReleaseError):
+    """There is no such file in the store."""
+
+
+class Exists(ReleaseError):
+    """There is a file already where one was to be created."""
+
+
+class Changed(ReleaseError):
+    """A file is not the one any more that was to be replaced."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that was read, and the tag that it had then."""
+
+    content: bytes
+    tag: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex."""
+
+    size: int
+    tag: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file of a listing."""
+
+    path: str
+    size: int
+    tag: str
+
+
+class Store(Protocol):
+    """Files by path. Paths are relative, with ``/``, and no part of one begins with a dot.
+
+    A file is seen whole or not at all. A write that fails for good raises ReleaseError, or OSError of a
+    folder, and has done nothing that another attempt would stumble over.
+    """
+
+    @property
+    def url(self) -> str:
+        """What people call the store; without credentials."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that it is, where it is one of this machine."""
+
+    @property
+    def conditional(self) -> bool:
+        """Whether conditional writes are part of its language; whether it means them is told by a probe."""
+
+    def read(self, path: str) -> Found:
+        """Return a whole file. Raises Missing."""
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine, whole or not at all. Raises Missing."""
+
+    def head(self, path: str) -> Head | None:
+        """Return what is known of a file without reading it, ``None`` when there is none."""
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of the bytes that the store gives out. Raises Missing."""
+
+    def create(self, path: str, content: bytes | Path) -> str:
+        """Write a new file and return its tag. Raises Exists when there is one, whoever was first."""
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag, and return the new one. Raises Changed for any other.
+
+        ``None`` means that there must not be one yet.
+        """
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy a file inside the store, without its bytes passing here. Raises Missing and Exists."""
+
+    def listing(self, prefix: str) -> Iterator[Listed]:
+        """Yield the files below a folder (``""``: all), at any depth, sorted by path."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder, sorted."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file; it is no mistake when it is not there."""
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is, for people and installers."""
+
+
+def checked(path: str) -> str:
+    """Return a path that may be in a store. Raises UsageError for one that leads elsewhere."""
+    if not all(_PART.fullmatch(part) for part in path.split("/")):
+        raise UsageError(f"{path!r} is no path in a store")
+    return path
+
+
+def below(prefix: str) -> str:
+    """Return a prefix as all paths below it begin."""
+    return f"{checked(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
+
+
+def content_size(content: bytes | Path) -> int:
+    """Return how many bytes are to be written."""
+    return content.stat().st_size if isinstance(content, Path) else len(content)
+
+
+def content_digest(content: bytes | Path) -> str:
+    """Return the sha256 (hex) of what is to be written."""
+    import hashlib
+
+    from rocm_wheels.wheels.members import digest_of_file
+
+    return digest_of_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
