@@ -10,6 +10,7 @@ from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
 from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError, explain
 from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.gpus.visible import mark_visible
 from rocm_wheels.hosts.choose.candidate import Choice
 from rocm_wheels.hosts.choose.choosing import choose
 from rocm_wheels.hosts.choose.host import Host
@@ -394,14 +395,17 @@ def test_metadata_beside_the_wheel_is_taken_when_the_index_offers_it(shelf: Shel
 
 def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     shelf.release(RELEASE)
-    two, three, four = (
-        Gpu("amd", gfx=name, index=n) for n, name in enumerate(("gfx942", "gfx1100", "gfx942"), 1)
-    )
-    one = Gpu("amd", gfx="gfx1201", index=0, visible=False, hidden_by="ROCR_VISIBLE_DEVICES")
-    choice = shelf.choose(on=host(Hardware(gpus=(two, three, four, one))))
-    assert choice.visible_line == "HIP_VISIBLE_DEVICES=0,2"  # HIP counts what the runtime leaves
-    hidden = replace(three, visible=False, hidden_by="HIP_VISIBLE_DEVICES")
-    assert shelf.choose(on=host(Hardware(gpus=(two, hidden, four, one)))).visible_line is None
+    names = ("gfx1201", "gfx942", "gfx942", "gfx1100")
+    cards = [Gpu("amd", gfx=name, index=n) for n, name in enumerate(names)]
+
+    def line(**env: str) -> str | None:
+        return shelf.choose(on=host(Hardware(gpus=tuple(mark_visible(cards, env)[0])))).visible_line
+
+    assert line(ROCR_VISIBLE_DEVICES="1,2,3") == "HIP_VISIBLE_DEVICES=0,1"
+    # HIP counts what the runtime leaves, in the order of its list
+    assert line(ROCR_VISIBLE_DEVICES="3,2,1") == "HIP_VISIBLE_DEVICES=1,2"
+    assert line(ROCR_VISIBLE_DEVICES="3,2,1", HIP_VISIBLE_DEVICES="1,2") is None
+    one = replace(cards[0], visible=False, hidden_by="ROCR_VISIBLE_DEVICES")
     notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
     assert any("is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU" in note for note in notes)
 

@@ -124,7 +124,7 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
         requires=(_required(requirement, first, devices),),
         notes=notes_of(Findings(requirement, host, sifted, picked, layout, served, devices)),
         served=served,
-        visible_line=visible_line(served, host.hardware),
+        visible_line=visible_line(served),
         known=_known(picked),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.gpus.names import generic_of
-from rocm_wheels.gpus.visible import HIP, ROCR
+from rocm_wheels.gpus.visible import HIP
 
 Served = tuple[tuple[Gpu, bool], ...]
 
@@ -25,15 +25,14 @@ def served_by(targets: Sequence[str], hardware: Hardware) -> Served:
     )
 
 
-def visible_line(served: Served, hardware: Hardware) -> str | None:
+def visible_line(served: Served) -> str | None:
     """Return ``HIP_VISIBLE_DEVICES=0,2`` that leaves the GPUs that are served; None when it hides nothing.
 
-    HIP counts the devices that ``ROCR_VISIBLE_DEVICES`` leaves.
+    HIP counts the devices that ``ROCR_VISIBLE_DEVICES`` leaves, in the order of that list. Stated GPUs are
+    counted as they are stated.
     """
-    good = [gpu.index for gpu, is_served in served if is_served]
-    if len(good) == len(served) or not good or None in good:
+    good = [gpu.index if gpu.hip_index is None else gpu.hip_index for gpu, is_served in served if is_served]
+    numbers = [number for number in good if number is not None]
+    if len(good) == len(served) or not good or len(numbers) < len(good):
         return None
-    left = [gpu.index for gpu in hardware.gpus if gpu.index is not None and gpu.hidden_by != ROCR]
-    numbers = {index: number for number, index in enumerate(sorted(left))}
-    shown = sorted(numbers[index] for index in good if index is not None)
-    return f"{HIP}={','.join(map(str, shown))}"
+    return f"{HIP}={','.join(map(str, sorted(numbers)))}"
