@@ -145,7 +145,7 @@ def test_families_of_an_index_of_ours(
             "gfx1102; this machine has gfx1151, gfx11_generic",
         ),
         (["nothing"], 17, "has no project nothing"),
-        (["torch", "--gfx", "MI300X"], 2, "--gfx 'MI300X' is not the name of a GPU such as gfx942"),
+        (["torch", "--gfx", "MI301X"], 2, "--gfx: no GPU of the tables is called 'MI301X'"),
         (
             ["torch", "--gfx", "gfx110X-all"],
             2,

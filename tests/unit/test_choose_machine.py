@@ -10,7 +10,7 @@ import pytest
 from choose_indexes import machine
 from packaging.tags import parse_tag, sys_tags
 
-from rocm_wheels.errors import HostError, explain
+from rocm_wheels.errors import HostError, UsageError, explain
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.hosts.choose.choosing import choose
 from rocm_wheels.hosts.choose.host import Host
@@ -88,7 +88,17 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
         (("gfx942,gfx942",), ["gfx942", "gfx942"], ("gfx942", "gfx9_4_generic")),
         (("gfx1100", "gfx90a:xnack+"), ["gfx1100", "gfx90a"], ("gfx1100", "gfx90a", "gfx11_generic")),
         (("GFX1399",), ["gfx1399"], ("gfx1399",)),
-        (("none",), [], ()),
+        (("None",), [], ()),
+        (
+            ("gfx1100 gfx942",),
+            ["gfx1100", "gfx942"],
+            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"),
+        ),
+        (
+            ("RX 7900 XTX, mi300x", "780M"),
+            ["gfx1100", "gfx942", "gfx1103"],
+            ("gfx1100", "gfx942", "gfx1103", "gfx11_generic", "gfx9_4_generic"),
+        ),
     ],
 )
 def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:
@@ -103,6 +113,28 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     new, mode = host_of({}, Stated(gfx=("gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
     assert new.notes == ("no GPU of that name is known here",)
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
+
+
+@pytest.mark.parametrize(
+    ("gfx", "said"),
+    [
+        ("", "--gfx names no GPU\ntip: for example: --gfx gfx942, or --gfx none"),
+        (" , ;", "--gfx names no GPU"),
+        ("gfx942,none", "--gfx gfx942,none: either GPUs or none"),
+        ("gfx94", "--gfx 'gfx94' is not the name of a GPU such as gfx942"),
+        ("gfx94X-dcgpu", "tip: of gfx94X-dcgpu say which: gfx942"),
+        ("gfx11-generic", "is code for several GPUs, and none of them\ntip: say which: gfx1100,"),
+        ("bananas", "--gfx: no GPU of the tables is called 'bananas'\ntip: name a card (RX 7900 XTX)"),
+        ("RX 7990 XTX", "tip: near names: Navi 31 [Radeon RX 7900 XT/7900 XTX"),
+        ("RTX 4090", "--gfx RTX 4090: that is no AMD GPU\ntip: --gfx none is for no AMD GPU"),
+        ("Radeon Pro", "targets are called so: gfx"),
+        ("1002:ffff", "--gfx: the tables have no GPU with PCI id 1002:ffff"),
+    ],
+)
+def test_what_names_no_gpu_is_refused(gfx: str, said: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        host_of({}, Stated(gfx=(gfx,), rocm="none"))
+    assert said in explain(failure.value)
 
 
 # --- which index, when none is named ---

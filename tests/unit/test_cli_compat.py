@@ -11,6 +11,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.compat_show import TABLES
 from rocm_wheels.cli.main import cli
 from rocm_wheels.model.compat import lint as linting
+from rocm_wheels.model.gfx import gfx_targets
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -30,6 +31,21 @@ def test_every_table_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str
     code, out, _ = ask(capsys, "show", table)
     assert code == 0
     assert "[1] " in out
+
+
+def test_a_pipe_gets_whole_lines_and_a_terminal_what_it_has_room_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    _, piped, _ = ask(capsys, "show", "targets")
+    monkeypatch.setattr("rocm_wheels.cli.compat_show.terminal_width", lambda: 100)
+    _, narrow, _ = ask(capsys, "show", "targets")
+    _, listed, _ = ask(capsys, "show")
+    rows = [line for line in piped.splitlines() if line.startswith("gfx")]
+    assert [line.split()[0] for line in rows] == list(gfx_targets())
+    assert max(map(len, rows)) > 160
+    assert "target gfx942\n" in narrow
+    shown = [line for line in f"{narrow}{listed}".splitlines() if "://" not in line]  # addresses stay whole
+    assert max(map(len, shown)) <= 100
 
 
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
@@ -84,6 +100,9 @@ def test_explain_says_who_says_so(capsys: pytest.CaptureFixture[str]):
             ["matrix", "--gfx", "gfx9420"],
             "--gfx: 'gfx9420' is no GPU target or product; did you mean gfx942?",
         ),
+        (["matrix", "--gfx", "gfx803"], "--gfx: 'gfx803' is no GPU target or product\n"),  # nothing near
+        (["gpu", "gfx1199"], "gfx1199 is no GPU target; did you mean gfx11"),
+        (["gpu", "gfx942", "gfx1100"], "tip: `rocm-wheels compat show targets` lists them"),
         (["matrix", "--gfx", "RX 7990 XTX"], "did you mean Radeon RX 7900 XTX?"),
         (["matrix", "--gfx", "gfx942:xnack"], "gfx942:xnack has an unknown feature"),
         (["matrix", "--gfx", ""], "--gfx: '' is no GPU target"),

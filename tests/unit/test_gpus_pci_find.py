@@ -48,11 +48,12 @@ def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: l
 @pytest.mark.parametrize(
     ("query", "message", "tip"),
     [
-        ("gfx943", "gfx943 is no GPU target; did you mean gfx942?", "targets: gfx900, "),
+        ("gfx943", "gfx943 is no GPU target; did you mean gfx942?", "show targets` lists them"),
         ("gfx942:sram+", "gfx942:sram+ has an unknown feature", ":xnack-"),
         ("gfx942:", "gfx942: has an unknown feature", ":xnack-"),
-        ("gfx", "gfx is no GPU target", "targets: gfx900, "),
+        ("gfx", "gfx is no GPU target", "show targets` lists them"),
         ("1002:ffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),
+        ("gfx803x", "gfx803x is no GPU target", "show targets` lists them"),
         ("0xffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),
         ("ffff", "the tables have no GPU with PCI id 1002:ffff", "doctor"),
         ("1af4:1050", "1af4 is no vendor of the tables", "10de nvidia"),

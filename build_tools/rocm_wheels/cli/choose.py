@@ -43,7 +43,7 @@ The exit code is 17 when nothing fits; the wheel that came nearest is named.
     "--gfx",
     multiple=True,
     metavar="LIST|none",
-    help="GPUs of the machine, best first: gfx942,gfx1100; can be repeated [default: look].",
+    help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
 )
 @click.option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
 @click.option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")

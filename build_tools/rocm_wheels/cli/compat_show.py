@@ -14,6 +14,7 @@ from rocm_wheels.cli.compat_words import (
     read_python,
     rows_as_json,
     table_as_text,
+    terminal_width,
 )
 from rocm_wheels.errors import UsageError
 from rocm_wheels.records import did_you_mean
@@ -153,4 +154,4 @@ def _print(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json: bool
         document: dict[str, Any] = {name: rows_as_json(header, rows)}
         click.echo(json.dumps(document, indent=1))
     else:
-        click.echo(table_as_text(header, rows))
+        click.echo(table_as_text(header, rows, terminal_width()))

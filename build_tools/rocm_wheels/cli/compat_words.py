@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -11,9 +13,7 @@ from rocm_wheels.errors import UsageError
 if TYPE_CHECKING:
     from packaging.version import Version
 
-_CELL = 34  # characters of a cell before it goes on in the next line
-_WIDEST = 160  # of a table in columns; a wider one is printed as a block a row
-_LINE = 110
+_CELLS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
 
 
 def read_version(text: str, option: str) -> Version:
@@ -45,6 +45,7 @@ def read_gpu(text: str, option: str = "--gfx") -> str:
 
     Raises UsageError otherwise, with the name that was probably meant.
     """
+    from rocm_wheels.model.compat.pci_find import near_targets
     from rocm_wheels.model.compat.targets import targets_named
     from rocm_wheels.model.gfx import base_target, gfx_targets, parse_targets
     from rocm_wheels.records import did_you_mean
@@ -57,7 +58,7 @@ def read_gpu(text: str, option: str = "--gfx") -> str:
     if found:
         raise UsageError(f"{option}: {text!r} can mean {', '.join(found)}", tip="name one of them")
     products = [word for target in gfx_targets().values() for word in target.products]
-    hint = did_you_mean(text, [*gfx_targets(), *products])
+    hint = did_you_mean(text, [*near_targets(text, list(gfx_targets())), *products])
     raise UsageError(
         f"{option}: {text!r} is no GPU target or product{hint}",
         tip="`rocm-wheels compat show targets` lists them; `rocm-wheels compat gpu` knows more names",
@@ -75,10 +76,11 @@ def read_python(text: str, option: str = "--python") -> str:
     return text
 
 
-def table_as_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return the rows for a terminal, as aligned columns or, where these get too wide, as a block a row.
+def table_as_text(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
+    """Return the rows as aligned columns; sources as numbers, listed below; empty columns are left out.
 
-    Sources become numbers, listed below; a column without any value is left out.
+    ``width`` is that of a terminal: what is wider is broken within cells, else printed as a block a row.
+    None is for what reads lines (grep, a file): a row is one line, however long.
     """
     held = [list(row) for row in rows]
     places: dict[str, int] = {}
@@ -88,14 +90,20 @@ def table_as_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     shown = [i for i in range(len(header)) if any(row[i] for row in held)] or list(range(len(header)))
     words = [header[i] for i in shown]
     cells = [[row[i] for i in shown] for row in held]
-    lines = _columns(words, cells)
-    if max(map(len, lines)) > _WIDEST:
-        lines = _blocks(words, cells)
+    lines = _columns(words, cells, None) if width is None else _fitted(words, cells, width)
     return "\n".join([*lines, *(f"[{number}] {place}" for place, number in places.items())])
 
 
-def _columns(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [[_wrapped(cell) for cell in row] for row in rows]
+def _fitted(words: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
+    for widest in (None, *_CELLS):
+        lines = _columns(words, cells, widest)
+        if max(map(len, lines)) <= width:
+            return lines
+    return _blocks(words, cells, width)
+
+
+def _columns(words: Sequence[str], rows: Sequence[Sequence[str]], widest: int | None) -> list[str]:
+    cells = [[_wrapped(cell, widest) for cell in row] for row in rows]
     widths = [
         max([len(word), *(len(line) for row in cells for line in row[at])]) for at, word in enumerate(words)
     ]
@@ -106,8 +114,9 @@ def _columns(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _blocks(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _blocks(words: Sequence[str], rows: Sequence[Sequence[str]], line: int) -> list[str]:
     width = max(map(len, words))
+    line = max(line, 2 * width + 4)  # of a terminal that is narrower than that nothing can be made
     lines = []
     for row in rows:
         lines.append(f"{words[0]} {row[0]}")
@@ -115,7 +124,7 @@ def _blocks(words: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
             if cell:
                 lines += textwrap.wrap(
                     cell,
-                    _LINE,
+                    line,
                     initial_indent=f"  {word:{width}}  ",
                     subsequent_indent=" " * (width + 4),
                     break_long_words=False,
@@ -130,8 +139,15 @@ def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[d
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
-def _wrapped(cell: str) -> list[str]:
-    return textwrap.wrap(cell, _CELL, break_long_words=False, break_on_hyphens=False) or [""]
+def _wrapped(cell: str, widest: int | None) -> list[str]:
+    if widest is None:
+        return [cell]
+    return textwrap.wrap(cell, widest, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def terminal_width() -> int | None:
+    """Return how many characters a line of stdout has; None when it goes to a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -61,7 +61,12 @@ Downloads are kept in ~/.cache/rocm-wheels, and go on where they broke off.
 )
 @click.option("--channel", default="stable", show_default=True, help="Of the known indexes, which.")
 @click.option("--pre", is_flag=True, help="Pre-releases too.")
-@click.option("--gfx", multiple=True, metavar="GFX", help="For these GPUs, not those found here; none: CPU.")
+@click.option(
+    "--gfx",
+    multiple=True,
+    metavar="LIST|none",
+    help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
+)
 @click.option("--rocm", metavar="VERSION", help="For this ROCm, not that found here.")
 @click.option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
 @click.option("--no-cache", is_flag=True, help="Keep nothing: downloads are gone in the end.")

@@ -34,6 +34,7 @@ _SPELLINGS |= {"x86_64": ("amd64",), "amd64": ("x86_64",)}
 _OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
 _MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
 _NONE = "none"
+_MOST_NAMED = 6  # targets that are called the same
 GFX, ROCM, PYTHON, PLATFORM = "--gfx", "--rocm", "--python", "--platform"
 
 
@@ -143,7 +144,7 @@ def _platform_names(system: str, machine: str) -> list[str]:
 
 def _hardware(asked: Stated, env: Mapping[str, str]) -> Hardware:
     """Return what is stated, and what is found here of the rest."""
-    words = [word for text in asked.gfx for word in re.split(r"[,;\s]+", text) if word]
+    words = [word for text in asked.gfx for part in re.split(r"[,;]", text) for word in _words(part.strip())]
     if asked.gfx and not words:
         raise UsageError(f"{GFX} names no GPU", tip=f"for example: {GFX} gfx942, or {GFX} none")
     gpus = _gpus(words) if words else None
@@ -168,7 +169,37 @@ def _gpus(words: list[str]) -> tuple[Gpu, ...]:
     return tuple(_gpu(word, index) for index, word in enumerate(words))
 
 
+def _words(part: str) -> list[str]:
+    """Return what stands between commas: names of targets, or the words of a product (RX 7900 XTX) as one."""
+    words = [_NONE if word.lower() == _NONE else word for word in part.split()]
+    return words if all(word == _NONE or word.lower().startswith("gfx") for word in words) else [part]
+
+
+def _target_of(product: str) -> str:
+    """Return the one target of a card that is called by its name. UsageError for none and for several."""
+    from rocm_wheels.model.compat.pci_find import amd_targets_of
+
+    try:
+        targets = amd_targets_of(product)
+    except UsageError as cause:
+        raise UsageError(f"{GFX}: {cause.message}", tip=cause.tip) from None
+    if not targets:
+        raise UsageError(f"{GFX} {product}: that is no AMD GPU", tip=f"{GFX} {_NONE} is for no AMD GPU")
+    if len(targets) > 1:
+        raise UsageError(
+            f"{GFX} {product}: GPUs of {len(targets)} targets are called so: {_first(targets)}",
+            tip=f"say which; `rocm-wheels compat gpu {product}` tells them apart",
+        )
+    return targets[0]
+
+
+def _first(targets: tuple[str, ...]) -> str:
+    return ", ".join([*targets[:_MOST_NAMED], *["…"] * (len(targets) > _MOST_NAMED)])
+
+
 def _gpu(word: str, index: int) -> Gpu:
+    if not word.casefold().startswith("gfx"):
+        return replace(_gpu(_target_of(word), index), name=word)
     try:
         name = read_name(word)
     except ValueError as cause:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,6 +85,18 @@ def find_cards(query: str) -> FoundCards:
     return FoundCards(text, "id" if by_id else "name", cards, facts)
 
 
+def amd_targets_of(product: str) -> tuple[str, ...]:
+    """Return the targets of AMD's cards that are called by words of their name; none for another vendor's.
+
+    Raises UsageError, with near names, when no card is called so, or when its target is not known.
+    """
+    facts = find_cards(product).targets
+    targets = tuple(one.target for one in facts if one.vendor == "amd" and one.target)
+    if not targets and not facts:
+        raise UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
+    return targets
+
+
 def facts_of(target: str | None, vendor: str = "amd") -> TargetFacts:
     """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
     indexes = tuple(
@@ -142,14 +155,20 @@ def _target(text: str) -> str:
     known = sorted({*gfx_targets(), *names.KNOWN, *(e.gfx for e in pci.entries() if e.gfx)})
     if base not in known:
         raise UsageError(
-            f"{base} is no GPU target{did_you_mean(base, known)}",
-            tip=f"a card can also be named, or given by PCI id; targets: {', '.join(gfx_targets())}",
+            f"{base} is no GPU target{did_you_mean(base, near_targets(base, known))}",
+            tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
         )
     if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
         raise UsageError(
             f"{text} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
         )
     return base
+
+
+def near_targets(word: str, known: Sequence[str]) -> list[str]:
+    """Return which targets can have been meant: by the name of a target only those that begin as it does."""
+    alike = len("gfx94")
+    return [one for one in known if not names.is_chip(word) or one[:alike] == word[:alike]]
 
 
 def _by_id(text: str) -> tuple[PciEntry, ...]:
@@ -180,7 +199,7 @@ def _unknown_name(text: str) -> UsageError:
     best = sorted(
         (-_likeness(asked, entry), entry.vendor != "amd", entry.id) for entry in pci.entries() if asked
     )
-    near = [entry.name for score, _, one in best[:3] if score < -0.5 and (entry := pci.lookup(one))]
+    near = [entry.name for score, _, one in best[:3] if score < -0.65 and (entry := pci.lookup(one))]
     return UsageError(
         f"no GPU of the tables is called {text!r}",
         tip=f"near names: {'; '.join(near)}"
