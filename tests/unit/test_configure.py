@@ -31,13 +31,15 @@ RDNA2 = ("gfx1030", "gfx1100", "gfx90a", "gfx942")
 APUS = {"gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1103", "gfx1150", "gfx1151"}
 
 
-def machine(text: str, env: dict[str, str] | None = None, rocm: str = "7.2.0") -> Hardware:
+def machine(
+    text: str, env: dict[str, str] | None = None, rocm: str = "7.2.0", *, windows: bool = False
+) -> Hardware:
     """``gfx1100 gfx1036``: cards in the runtime's order; targets of processors are integrated."""
     gpus = [
         Gpu("amd", gfx=one, native=one, index=i, integrated=one in APUS, uuid=f"GPU-{i}bcdef")
         for i, one in enumerate(text.split())
     ]
-    marked, _ = mark_visible(gpus, env or {})
+    marked, _ = mark_visible(gpus, env or {}, windows=windows)
     return Hardware(tuple(marked), rocm=(RocmFound(rocm, "pip", "/site-packages"),) if rocm else ())
 
 
@@ -104,7 +106,9 @@ def test_only_what_a_card_needs(
 def test_what_the_platform_does_not_read_is_not_set() -> None:
     settings, notes = settings_for(machine("gfx1031"), RDNA2, {}, "win32", nodes=(1,))
     assert settings == () and "Windows does not read" in notes[0]
-    settings, _ = settings_for(machine("gfx1036 gfx1100"), ["gfx1100"], {ROCR: "0"}, "win32")
+    env = {ROCR: "0"}
+    cards = machine("gfx1036 gfx1100", env, windows=True)
+    settings, _ = settings_for(cards, ["gfx1100"], env, "win32")
     assert [(one.name, one.value) for one in settings] == [(HIP, "1")]
     settings, _ = settings_for(Hardware(), None, {}, "darwin")
     assert [(one.name, one.value) for one in settings] == [("PYTORCH_ENABLE_MPS_FALLBACK", "1")]
@@ -140,7 +144,7 @@ def test_an_intel_gpu_does_not_shift_the_numbers() -> None:
     intel = Gpu("intel", integrated=True)
     hardware = replace(machine("gfx1100"), gpus=(intel, *machine("gfx1100").gpus))
     assert settings_for(hardware, ["gfx1100"], {}, "linux") == ((), ())
-    assert [gpu.gfx for gpu in hip_order(hardware.gpus, {})] == ["gfx1100"]
+    assert [gpu.gfx for gpu in hip_order(hardware.gpus)] == ["gfx1100"]
 
 
 def test_the_table_of_overrides_is_sound() -> None:
@@ -199,6 +203,11 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert configuration({}, platform="linux", root=root, run=programs()).variables == {
         "HSA_OVERRIDE_GFX_VERSION_2": "11.0.0",
         "HIP_VISIBLE_DEVICES": "0",
+    }
+    # what a variable states has no place among the nodes that are here
+    stated = {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
+    assert configuration(stated, platform="linux", root=root, run=programs()).variables == {
+        "HIP_VISIBLE_DEVICES": "0"
     }
 
 

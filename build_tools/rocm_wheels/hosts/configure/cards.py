@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.names import version_of
-from rocm_wheels.gpus.visible import HIP, ROCR, mark_visible
 from rocm_wheels.hosts.installed.serving import serve
 from rocm_wheels.model.compat.overrides import VARIABLE, Override, overrides
 
@@ -42,23 +41,14 @@ def own_target(gpu: Gpu) -> str | None:
     return target.partition(":")[0] if target else None
 
 
-def hip_order(gpus: Iterable[Gpu], env: Mapping[str, str], *, windows: bool = False) -> tuple[Gpu, ...]:
+def hip_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """Return the GPUs in the order in which HIP numbers them, before ``HIP_VISIBLE_DEVICES``.
 
-    That is the runtime's own order, or that of ``ROCR_VISIBLE_DEVICES``: number 0 is what stays in sight
-    when HIP is asked for 0 alone.
+    Those that somebody states are in the order of their statement.
     """
-    numbered = [gpu for gpu in gpus if gpu.index is not None]
-    unhidden = [replace(gpu, visible=True, hidden_by="") for gpu in numbered]
-    first = {ROCR: env[ROCR]} if ROCR in env else {}
-    order: list[Gpu] = []
-    for number in range(len(numbered)):
-        marked, _ = mark_visible(unhidden, {**first, HIP: str(number)}, windows=windows)
-        shown = [gpu for gpu, sight in zip(numbered, marked, strict=True) if sight.visible]
-        if len(shown) != 1:
-            break
-        order += shown
-    return tuple(order)
+    numbers = [(gpu.index if gpu.hip_index is None and gpu.visible else gpu.hip_index, gpu) for gpu in gpus]
+    numbered = [(number, gpu) for number, gpu in numbers if number is not None]
+    return tuple(gpu for _, gpu in sorted(numbered, key=lambda pair: pair[0]))
 
 
 def judge(

@@ -97,6 +97,8 @@ def see(
         hardware = look(env, root=root, platform=platform, run=run, site_packages=installed.environment.path)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
+    if not any(gpu.source == "kfd" for gpu in hardware.gpus):  # stated by a variable, or seen otherwise
+        return Seen(hardware, targets, said)
     topology = read_topology(root)
     numbered = sorted(
         (gpu.index, node)

@@ -59,7 +59,7 @@ def settings_for(
     """
     if platform == "darwin":
         return _for_macos(env)
-    order = hip_order((gpu for gpu in hardware.gpus if gpu.vendor == "amd"), env, windows=platform == "win32")
+    order = hip_order(gpu for gpu in hardware.gpus if gpu.vendor == "amd")
     if not order:
         return (), ("no AMD GPU that the ROCm runtime numbers: nothing to set",)
     if targets is None:

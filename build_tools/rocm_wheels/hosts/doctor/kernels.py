@@ -174,7 +174,7 @@ def _only(gpus: list[Gpu], subject: Subject) -> str:
     """Return the line that leaves programs these GPUs alone; "" for none."""
     if not gpus:
         return ""
-    order = hip_order(subject.hardware.gpus, subject.env, windows=subject.machine.platform == "win32")
+    order = hip_order(subject.hardware.gpus)
     numbers = sorted(order.index(gpu) for gpu in gpus if gpu in order)
     return f"export {HIP}={','.join(map(str, numbers))}" if numbers else ""
 
