@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import io
 import os
 import signal
 import sys
@@ -55,6 +56,14 @@ def test_the_disk_is_named_where_it_was_to_be_written(
     told = capsys.readouterr().err
     assert f"error: {said}\ntip: " in told
     assert "Traceback" not in told
+
+
+def test_what_the_screen_cannot_show_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.TextIOWrapper(io.BytesIO(), encoding="cp437")  # of a program that reads us, on Windows
+    monkeypatch.setattr(sys, "stdout", pipe)
+    assert run_command(click.Command("says", callback=lambda: click.echo("a … → b")), []) == 0
+    pipe.flush()
+    assert pipe.buffer.getvalue().split() == [b"a", b"?", b"?", b"b"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGHUP")

@@ -329,6 +329,11 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     assert said({"ROCM_PATH": "/opt/rocm-6.4.1"}) == [("warning", "unset ROCM_PATH")]
 
 
+def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
+    look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
+    assert found(examine(look), "override") == []
+
+
 def test_variables_that_lead_astray(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libamdhip64.so": b""})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -54,6 +55,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     machine, 130 interrupted; 1 is a bug and shows its traceback.
     """
     log.configure(os.environ)
+    _print_whatever_comes()
     previous = _catch_endings()
     try:
         result = command.main(args=argv, standalone_mode=False)
@@ -81,6 +83,12 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _print_whatever_comes() -> None:
+    """Have stdout show ``?`` for what its encoding has not: in a pipe on Windows, or an old locale."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _catch_endings() -> dict[int, Any]:

@@ -148,7 +148,7 @@ def _gpu(gpu: Gpu) -> str:
         number,
         gpu.gfx or f"{gpu.vendor}, target not known",
         gpu.name,
-        f"({gpu.source}, {gpu.confidence})",
+        f"({', '.join(dict.fromkeys((gpu.source, gpu.confidence)))})",
     ]
     hidden = [] if gpu.visible else [f"hidden by {gpu.hidden_by}"]
     return " ".join(filter(None, [*said, *hidden])) + "".join(f"; {note}" for note in gpu.notes)

@@ -15,7 +15,7 @@ from pydantic import field_validator
 from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.gpus.forced import OVERRIDE
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.gpus.names import version_of
+from rocm_wheels.gpus.names import read_version, version_of
 from rocm_wheels.gpus.visible import HIP, ROCR
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 from rocm_wheels.hosts.installed.kernels import targets_of
@@ -81,7 +81,7 @@ def harmful(subject: Subject) -> Iterator[Finding]:
 
 def override(subject: Subject) -> Iterator[Finding]:
     """Judge HSA_OVERRIDE_GFX_VERSION: harmful where native kernels exist, or for another major version."""
-    names = sorted(name for name in subject.env if name.startswith(OVERRIDE) and subject.env[name].strip())
+    names = sorted(name for name in subject.env if name.startswith(OVERRIDE) and _is_read(subject.env[name]))
     if not names:
         return
     said = ", ".join(f"{name}={subject.env[name]}" for name in names)
@@ -100,6 +100,14 @@ def override(subject: Subject) -> Iterator[Finding]:
         native = any(gpu.native for gpu in subject.amd)
         text = "changes nothing here" if native else "there is no GPU that it could be meant for"
         yield Finding("info", f"{said}: {text}", unset)
+
+
+def _is_read(text: str) -> bool:
+    """Tell whether the runtime reads a version there; what is no version is told of by the look at GPUs."""
+    try:
+        return bool(read_version(text))
+    except ValueError:
+        return False
 
 
 def devices(subject: Subject) -> Iterator[Finding]:
