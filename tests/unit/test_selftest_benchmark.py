@@ -11,7 +11,7 @@ import pytest
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import UsageError
-from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, benchmark, beside_cpu
+from rocm_wheels.hosts.benchmark.benchmark import Figure, Measured, Wanted, _devices, benchmark, beside_cpu
 from rocm_wheels.hosts.benchmark.measures import _measure
 from rocm_wheels.hosts.benchmark.table import lines
 from rocm_wheels.hosts.selftest.cases import cases_of, chosen_devices, wanted_groups
@@ -51,6 +51,7 @@ def test_rates_are_compared_with_what_was_measured_alone() -> None:
         (Wanted(["matmult"]), "there is no workload matmult; did you mean matmul?"),
         (Wanted(dtypes=["half"]), "there is no dtype half"),
         (Wanted(["attention"], ["float64"]), "attention is not measured in float64"),
+        (Wanted(device="cpu", baseline=False), "nothing is left"),
     ],
 )
 def test_what_is_not_measured(wanted: Wanted, said: str) -> None:
@@ -90,6 +91,14 @@ def test_a_quarter_of_the_memory_at_most() -> None:
     assert found["tflops"] == pytest.approx(1e9 / found["median_seconds"] / 1e12)
     with pytest.raises(AssertionError, match="not finite"):
         measure(0, finite=False)
+
+
+def test_the_cpu_is_measured_beside_gpus_unless_it_shall_not_be() -> None:
+    assert _devices(Wanted(), FACTS) == _devices(Wanted(device="all"), FACTS) == ("cuda:0", "cpu")
+    assert _devices(Wanted(device="all", baseline=False), FACTS) == ("cuda:0",)
+    assert _devices(Wanted(), {}) == ("cpu",)
+    with pytest.raises(UsageError, match="torch sees no GPU, and the CPU is not to be measured"):
+        _devices(Wanted(baseline=False), {})
 
 
 def test_groups_and_devices() -> None:

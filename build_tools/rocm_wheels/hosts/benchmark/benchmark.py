@@ -80,18 +80,18 @@ class Wanted:
 def benchmark(
     wanted: Wanted, env: Mapping[str, str], *, done: Callable[[Outcome], None] = lambda outcome: None
 ) -> Measured:
-    """Measure. UsageError for what cannot be measured, HostError without torch, ChecksError when it does not
-    start."""
+    """Measure. UsageError for what cannot be measured, and when nothing is left to measure; HostError without
+    torch, ChecksError when it does not start."""
     names = _names(wanted)
+    if wanted.device == "cpu" and not wanted.baseline:
+        raise UsageError("only the CPU, and not the CPU: nothing is left", tip="leave out --no-cpu")
     python = Path(sys.executable) if wanted.python is None else program_of(wanted.python)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-benchmark-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         looked, facts = look_at_torch(python, env, scratch, limit=wanted.limit, device=wanted.device)
         if looked[-1].state != "pass":
             raise ChecksError(f"{looked[-1].case} fails: {looked[-1].detail}", tip="rocm-wheels test")
-        devices = chosen_devices(wanted.device, facts)
-        if wanted.baseline and "cpu" not in devices:
-            devices = (*devices, "cpu")
+        devices = _devices(wanted, facts)
         more = {
             "modules": {GROUP: [str(_MEASURES)]},
             "options": {"seconds": wanted.seconds, "memory": look_at_machine(env).free_memory},
@@ -99,6 +99,16 @@ def benchmark(
         cases = [Case(GROUP, one, device) for device in devices for one in names]
         outcomes = run_cases(cases, python, env, scratch, limit=wanted.limit, done=done, more=more)
     return Measured(str(python), facts, devices, beside_cpu(map(_figure, outcomes)))
+
+
+def _devices(wanted: Wanted, facts: Mapping[str, object]) -> tuple[str, ...]:
+    found = chosen_devices(wanted.device, facts)
+    gpus = tuple(device for device in found if device != "cpu")
+    if wanted.baseline:
+        return (*gpus, "cpu")
+    if not gpus:
+        raise UsageError("torch sees no GPU, and the CPU is not to be measured", tip="leave out --no-cpu")
+    return gpus
 
 
 def beside_cpu(figures: Iterable[Figure]) -> tuple[Figure, ...]:
