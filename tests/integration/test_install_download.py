@@ -7,12 +7,14 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,22 @@ def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
     part = parts(tmp_path / "mixed")[0]
     part.write_bytes(bytes(part.stat().st_size))
     assert fetch(server, tmp_path / "mixed").read_bytes() == CONTENT
+
+
+def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: Path) -> None:
+    for digest in (DIGEST, None):
+        server.ways = ["cut", "busy", "busy"]
+        one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}{NAME}")
+        with pytest.raises(HostError):
+            fetch_all([one], Cache(tmp_path), patience=QUICK)
+        assert len(parts(tmp_path)) == 1
+        said = [path.read_text() for path in tmp_path.rglob("*.json")]
+        # somebody else's password changes nothing: what is there of the file is carried on
+        fetch_all([replace(one, url=f"{server.url}{NAME}")], Cache(tmp_path), patience=QUICK)
+        said += [path.read_text() for path in tmp_path.rglob("*.json")]
+        assert said and not any("s3cret" in text for text in said)
+        assert server.asked[-1][1] == f"bytes={HALF}-"
+        shutil.rmtree(tmp_path / "wheels")
 
 
 def test_a_server_without_ranges_starts_again_and_says_so(

@@ -42,6 +42,8 @@ def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
         ("torch-2.9.1-cp311-cp311-linux_x86_64-.whl", "'' is not a variant label"),
         ("torch-nightly-cp311-cp311-linux_x86_64.whl", "Invalid wheel filename"),
         ("tor ch-1-cp311-cp311-any.whl", "is not the name of a wheel"),
+        ("torch-2.9.1-1\\..\\x-cp311-cp311-any.whl", r"it has '\\'"),
+        ("torch-2.9.1-1\x1b[31m-cp311-cp311-any.whl", r"it has '\x1b'"),
         ("torch-2.9.1-x1-cp311-cp311-linux_x86_64-null.whl", "is not the name of a wheel"),
     ],
 )

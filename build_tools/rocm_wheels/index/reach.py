@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.entries import name_parts
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.reading import with_credentials
 from rocm_wheels.index.taking import read_texts
 from rocm_wheels.index.views import HTML, JSON
 from rocm_wheels.wheels.members import WheelArchive, digest_of_file
@@ -59,10 +60,11 @@ class Reach:
                 return Answer(404, "", b"", url)
             return Answer(200, _TYPES.get(page.suffix, ""), page.read_bytes(), url)
         found = self._ask(lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout))
-        return Answer(found.status_code, found.headers.get("Content-Type", ""), found.content, found.url)
+        kind = found.headers.get("Content-Type", "")
+        return Answer(found.status_code, kind, found.content, with_credentials(found.url, url))
 
     def look(self, url: str) -> tuple[int, int | None]:
-        """Return the status and size of a file without reading it."""
+        """Return the status and size of a file without reading it; of an error's page no size."""
         if (path := local_path(url)) is not None:
             return (200, path.stat().st_size) if path.is_file() else (404, None)
         found = self._ask(
@@ -70,7 +72,7 @@ class Reach:
                 url, allow_redirects=True, timeout=self._timeout, headers={"Accept-Encoding": "identity"}
             )
         )
-        size = found.headers.get("Content-Length", "")
+        size = found.headers.get("Content-Length", "") if found.ok else ""
         return found.status_code, int(size) if size.isdigit() else None
 
     def digest(self, url: str) -> str:
@@ -144,9 +146,10 @@ class Reach:
             raise UnreachableError(str(cause)) from cause
 
 
-def past_proxies(session: requests.Session) -> None:
+def past_proxies(session: requests.Session) -> requests.Session:
     """Have a session go straight to servers of this machine: no proxy can reach those."""
     session.proxies.update({f"http://{host}": "" for host in ("127.0.0.1", "localhost", "::1")})
+    return session
 
 
 def _remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.index.pages import JSON_TYPE
 
 _METADATA = ("data-core-metadata", "data-dist-info-metadata")
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _ATTRIBUTES = (*_METADATA, "data-requires-python", "data-yanked", "data-gpg-sig")
 
 
@@ -100,17 +102,24 @@ def _html_link(anchor: _Anchor, base: str) -> Link:
     said = anchor.attributes
     href = said["href"]
     url, fragment = urldefrag(urljoin(base, href))
+    url = with_credentials(url, base)
     metadata = next((said[key] for key in _METADATA if key in said), None)
     return Link(
         name=anchor.text.strip(),
         href=href,
         url=url,
-        sha256=fragment[7:] if fragment.startswith("sha256=") else None,
+        sha256=_in_fragment(fragment),
         metadata=None if metadata in (None, "false") else _after(metadata or ""),
         requires_python=said.get("data-requires-python", ""),
         yanked=said.get("data-yanked"),
         keys=frozenset(key for key in said if key in _ATTRIBUTES),
     )
+
+
+def _in_fragment(fragment: str) -> str | None:
+    """Return the digest of ``sha256=…``, which other words may stand beside (``&egg=torch``)."""
+    said = [word for word in fragment.split("&") if word.startswith("sha256=")]
+    return said[0][7:] if said else None
 
 
 def _after(text: str) -> str:
@@ -149,7 +158,7 @@ def _project_link(name: str, url: str) -> Link:
 
 
 def _json_link(file: Mapping[str, Any], base: str) -> Link:
-    url, _ = urldefrag(urljoin(base, file["url"]))
+    url = with_credentials(urldefrag(urljoin(base, file["url"]))[0], base)
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
     digest = metadata.get("sha256", "") if isinstance(metadata, dict) else ("" if metadata else None)
     yanked = file.get("yanked", False)
@@ -170,6 +179,33 @@ def _version_faults(version: str) -> list[str]:
     if version.partition(".")[0] != "1":
         return [f"is of version {version} of the API; installers of today read 1.x"]
     return []
+
+
+def stated_digest(link: Link) -> str | None:
+    """Return the sha256 of a link in lower case, None when it has none; DataError for what is no digest.
+
+    Folders are called by digests: one that a page made up would lead out of them.
+    """
+    if link.sha256 is None:
+        return None
+    if not _DIGEST.fullmatch(link.sha256):
+        raise DataError(
+            f"{file_name(link)}: its page says sha256={link.sha256}, which is none",
+            tip="`rocm-wheels index verify` tells what else is wrong with the index",
+        )
+    return link.sha256.lower()
+
+
+def with_credentials(url: str, asked: str) -> str:
+    """Return a URL with user and password of the one that led to it, if it is of the same server.
+
+    As pip does: whole addresses on the pages of a server that wants them would otherwise not be let in.
+    """
+    to, came = urlsplit(url), urlsplit(asked)
+    user, at, server = came.netloc.rpartition("@")
+    if not at or (to.scheme, to.netloc) != (came.scheme, server):
+        return url
+    return urlunsplit(to._replace(netloc=f"{user}@{server}"))
 
 
 def file_name(link: Link) -> str:

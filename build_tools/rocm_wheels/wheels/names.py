@@ -15,6 +15,8 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError
 
+# nowhere in a name, whatever ``packaging`` lets through: build tags and platforms may hold anything there
+_NOT_IN_NAMES = re.compile(r"[\x00-\x20\x7f-\x9f/\\:*?\"'<>|]")
 _LABEL = re.compile(r"[0-9a-z_.]+")  # PEP 825: no limit of length
 
 
@@ -66,6 +68,8 @@ def split_wheel_name(file_name: str) -> NameFields:
     stem = file_name.removesuffix(".whl")
     if stem == file_name:
         raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl")
+    if odd := _NOT_IN_NAMES.search(stem):
+        raise DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}")
     parts = stem.split("-")
     if not 5 <= len(parts) <= 7:
         raise DataError(

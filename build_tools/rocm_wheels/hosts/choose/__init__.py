@@ -5,7 +5,7 @@
 | ``host`` ``machine`` | the machine that wheels are chosen for, real or stated |
 | ``candidate`` | what comes of it: every wheel with its rank or the reason why it is out |
 | ``choosing`` | all of it, for several requirements |
-| ``known_indexes`` ``located`` | which index, and where it has the wheels of a project |
+| ``known_indexes`` ``located`` ``pages`` | which index, where it has the wheels of a project, what it says |
 | ``sift`` | versions, tags, yanked files: as pip sorts them |
 | ``documents`` ``ranking`` | what the variants of a version want, and which is the best |
 | ``picking`` | the newest version of which a wheel fits |

@@ -17,13 +17,12 @@ from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.located import (
     FAMILY,
     Located,
-    UnreachableIndexError,
     family_in,
-    is_page,
     locate,
 )
 from rocm_wheels.hosts.choose.misses import nothing_fits
 from rocm_wheels.hosts.choose.notes import Findings, has_code, notes_of
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError, is_page
 from rocm_wheels.hosts.choose.picking import Picked, pick
 from rocm_wheels.hosts.choose.served import Served, amd_gpus, served_by, visible_line
 from rocm_wheels.hosts.choose.sift import Sifted, kind_of, sift

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels import parallel
-from rocm_wheels.errors import DataError, HostError
+from rocm_wheels.errors import HostError
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.names import generic_of
 from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.located import read_links, unreachable
+from rocm_wheels.hosts.choose.pages import metadata_of, project_links, unreachable
 from rocm_wheels.hosts.choose.served import amd_gpus
 from rocm_wheels.hosts.choose.sift import Offer, sift
-from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.index.reach import Reach, UnreachableError
 from rocm_wheels.index.reading import Link
 from rocm_wheels.records import did_you_mean
@@ -55,26 +53,11 @@ class Devices:
 
 
 def read_metadata(offer: Offer, reach: Reach) -> WheelMetadata:
-    """Read METADATA: the file that the index offers beside the wheel (PEP 658), else out of the wheel.
-
-    HostError when it cannot be had, DataError when it is not what the page says or what it must be.
-    """
-    link = offer.link
+    """Read METADATA of a wheel. HostError when it cannot be had, DataError when it is not what it must be."""
     try:
-        content = None
-        if link.metadata is not None:
-            answer = reach.get(link.url + METADATA_SUFFIX)
-            if answer.status == 200:
-                content = answer.content
-                if link.metadata and sha256(content).hexdigest() != link.metadata.lower():
-                    raise DataError(
-                        f"{offer.file}{METADATA_SUFFIX} is not what the page says (sha256 {link.metadata})",
-                        tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
-                    )
-        if content is None:
-            content, _ = reach.texts(link.url, offer.file, link.size)
+        content = metadata_of(offer.link, reach)
     except UnreachableError as cause:
-        raise unreachable(link.url, cause) from None
+        raise unreachable(offer.link.url, cause) from None
     return parse_metadata(content, name=f"METADATA of {offer.file}")
 
 
@@ -129,7 +112,7 @@ def _lacking(extras: Sequence[str], metadata: WheelMetadata, place: Place) -> li
 
     def is_there(text: str) -> bool:
         requirement = Requirement(text)
-        links = read_links(place.base, canonicalize_name(requirement.name), place.reach)
+        links = project_links(place.base, canonicalize_name(requirement.name), place.reach)
         return bool(sift(links or place.links, requirement, place.host, pre=True).usable)
 
     there = dict(zip(every, parallel.each(is_there, every, jobs=_JOBS), strict=True))

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from rocm_wheels import parallel
-from rocm_wheels.errors import DataError, HostError
-from rocm_wheels.hosts.choose.located import unreachable
+from rocm_wheels.errors import DataError
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError, unreachable
 from rocm_wheels.hosts.choose.sift import Offer
 from rocm_wheels.index.reach import Reach, UnreachableError
-from rocm_wheels.index.reading import Link, file_name
+from rocm_wheels.index.reading import Link, file_name, stated_digest
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.variants.document import VariantMetadata
 from rocm_wheels.variants.legacy import read_any_format
@@ -77,11 +77,11 @@ def _of_index(link: Link, reach: Reach) -> tuple[VariantMetadata, tuple[str, ...
     except UnreachableError as cause:
         raise unreachable(link.url, cause) from None
     if answer.status != 200:
-        raise HostError(
+        raise UnreachableIndexError(
             f"{hide_credentials(link.url)} answers {answer.status}",
             tip="the page lists it: the index is damaged",
         )
-    if link.sha256 and sha256(answer.content).hexdigest() != link.sha256.lower():
+    if stated_digest(link) not in (None, sha256(answer.content).hexdigest()):
         raise DataError(
             f"{name} is not what its page says (sha256 {link.sha256})",
             tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",

@@ -15,6 +15,7 @@ from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.ranking import Ranked, Ranking, rank
 from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
 from rocm_wheels.index.reach import Reach
+from rocm_wheels.index.reading import stated_digest
 from rocm_wheels.variants.document import Properties, VariantMetadata
 
 _JOBS = 8
@@ -136,7 +137,7 @@ def _candidate(one: Ranked, rank: int | None) -> Candidate:
     return Candidate(
         name=offer.file,
         url=link.url,
-        sha256=link.sha256,
+        sha256=stated_digest(link),
         size=link.size,
         version=str(offer.version),
         label=offer.name.label,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rocm_wheels.hosts.choose.documents import Document
 from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.sift import Offer, Stage
+from rocm_wheels.hosts.choose.sift import Offer, Stage, build_rank
 from rocm_wheels.variants.document import NULL_LABEL, Properties
 from rocm_wheels.variants.order import Answer, answers, order_labels, places, unsupported, why_after
 
@@ -49,7 +49,9 @@ def rank(offers: Sequence[Offer], document: Document, host: Host) -> Ranking:
             out.append(Ranked(offer.out(Stage.PROPERTIES, reason), properties, reason))
         else:
             ranked.append(offer)
-    ranked.sort(key=lambda one: (order.get(one.name.label or "", len(order)), one.place, _build(one)))
+    ranked.sort(
+        key=lambda one: (order.get(one.name.label or "", len(order)), one.place, build_rank(one.name))
+    )
     found: list[Ranked] = []
     for number, offer in enumerate(ranked):
         properties = metadata.variants.get(offer.name.label or "", {})
@@ -59,12 +61,6 @@ def rank(offers: Sequence[Offer], document: Document, host: Host) -> Ranking:
             reason = _why_first(offer, document, supported)
         found.append(Ranked(offer, properties, reason))
     return Ranking(tuple(found), tuple(out), said)
-
-
-def _build(offer: Offer) -> tuple[int, str]:
-    """Order build tags: the highest first, wheels without one last."""
-    number, letters = offer.name.build or (-1, "")
-    return -number, "".join(chr(0x10FFFF - ord(letter)) for letter in letters)
 
 
 def _why_first(offer: Offer, document: Document, supported: Mapping[str, Mapping[str, Sequence[str]]]) -> str:

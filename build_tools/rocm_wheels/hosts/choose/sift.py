@@ -177,6 +177,12 @@ def _versions(offers: Sequence[Offer], requirement: Requirement, *, pre: bool) -
     return marked
 
 
+def build_rank(name: WheelName) -> tuple[int, str]:
+    """Order build tags: the highest first, wheels without one last."""
+    number, letters = name.build or (-1, "")
+    return -number, "".join(chr(0x10FFFF - ord(letter)) for letter in letters)
+
+
 # --- what a build is for, by its local version ---
 
 _KINDS = (

@@ -5,10 +5,11 @@
 | ``wheels/sha256/ab/<digest>/<file>`` | a whole file, checked |
 | ``parts/<key>/part``, ``state.json`` | one that is under way, and what the server said of it |
 | ``urls/<digest of the URL>.json`` | which file a URL had whose index says no digest |
-| ``sets/<key>/`` | the files of one installation under the names that installers read (hard links) |
+| ``sets/<key>/`` | the files of one installation under the names that installers read (links) |
 | ``locks/<key>/`` | who is at work on an environment, or on the cache |
 
-All of it can be deleted at any time; what is needed is fetched again.
+All of it can be deleted at any time; what is needed is fetched again. No URL is written down, as it may hold
+a password or a signature: a digest stands for it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import HostError
+from rocm_wheels.shell import HIDDEN, hide_credentials
 from rocm_wheels.workspace import write_json
 
 _CLOSED = "name another folder with --cache-dir, or keep nothing with --no-cache"
@@ -53,7 +55,7 @@ class Cache:
 
     def part(self, sha256: str | None, url: str) -> Path:
         """Return the folder of a file under way: by its digest, else by its URL."""
-        return self.root / "parts" / (sha256 or f"url-{key_of(url)}")
+        return self.root / "parts" / (sha256 or f"url-{mark_of(url)}")
 
     def set_folder(self, names: Mapping[str, str]) -> Path:
         """Return the folder of files that are installed together, given their digests by name."""
@@ -66,7 +68,7 @@ class Cache:
 
     def remember(self, url: str, said: Validators, sha256: str) -> None:
         """Note which file a URL had."""
-        known = {"url": url, "etag": said.etag, "modified": said.modified, "size": said.size}
+        known = {"etag": said.etag, "modified": said.modified, "size": said.size}
         write_json(self._noted(url), {**known, "sha256": sha256})
 
     def remembered(self, url: str, said: Validators, name: str) -> Path | None:
@@ -104,7 +106,7 @@ class Cache:
             )
 
     def _noted(self, url: str) -> Path:
-        return self.root / "urls" / f"{key_of(url)}.json"
+        return self.root / "urls" / f"{mark_of(url)}.json"
 
 
 def cache_folder(env: Mapping[str, str], platform: str) -> Path:
@@ -122,6 +124,11 @@ def cache_folder(env: Mapping[str, str], platform: str) -> Path:
 def key_of(text: str) -> str:
     """Return a name for a folder that stands for a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def mark_of(url: str) -> str:
+    """Return what stands for a URL in the cache, whoever asked."""
+    return key_of(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))
 
 
 def amount(size: int | None) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from rocm_wheels import ending, log
 from rocm_wheels.errors import HostError, RocmWheelsError
-from rocm_wheels.hosts.install.cache import Validators, amount
+from rocm_wheels.hosts.install.cache import Validators, amount, mark_of
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.workspace import write_json
 
@@ -200,16 +200,18 @@ class Download:
         """Return what the server said of the part; nothing when it is of another URL, or cannot be read."""
         try:
             said: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-            if said["url"] != self._wanted.url and self._wanted.sha256 is None:
+            same = said["url"] == mark_of(self._wanted.url)
+            if not same and self._wanted.sha256 is None:
                 return Validators()
-            if said["url"] != self._wanted.url:  # another mirror of the same file: only the size holds
+            if not same:  # another mirror of the same file: only the size holds
                 return Validators(size=said["size"])
             return Validators(said["etag"], said["modified"], said["size"])
         except (OSError, ValueError, KeyError, TypeError):
             return Validators()
 
     def _note(self, said: Validators) -> None:
-        known = {"url": self._wanted.url, "etag": said.etag, "modified": said.modified, "size": said.size}
+        known = {"etag": said.etag, "modified": said.modified, "size": said.size}
+        known["url"] = mark_of(self._wanted.url)
         write_json(self._state, known)
 
     def _forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +10,19 @@ from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import InvalidVersion, Version
 
+from rocm_wheels import parallel
 from rocm_wheels.errors import DataError
 from rocm_wheels.hosts.choose.candidate import Candidate
-from rocm_wheels.hosts.choose.located import unreachable
-from rocm_wheels.hosts.choose.sift import kind_of
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError, listed, metadata_of, project_links
+from rocm_wheels.hosts.choose.sift import build_rank, kind_of
 from rocm_wheels.hosts.install.rule import is_closed, is_pure, only_pure
 from rocm_wheels.hosts.installed.distributions import Distribution
-from rocm_wheels.index.reach import ACCEPT, Reach, UnreachableError, local_path
-from rocm_wheels.index.reading import Link, file_name, read_page
-from rocm_wheels.shell import hide_credentials
+from rocm_wheels.index.reach import Reach, UnreachableError
+from rocm_wheels.index.reading import Link, file_name, stated_digest
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
 
-_NOT_THERE = (403, 404, 410)  # S3 says 403 of what is not there
+_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -82,19 +81,19 @@ class Offers:
         self._lock = threading.RLock()
         self._ranks = {tag: number for number, tag in reversed(list(enumerate(places.tags)))}
         self._flat: tuple[Link, ...] | None = None
-        self._failed: dict[str, UnreachableError] = {}
+        self._failed: dict[str, UnreachableIndexError] = {}
         self.faults: list[tuple[str, str]] = []
         self.left_out: list[str] = []
 
     def of(self, project: str) -> tuple[Offer, ...]:
-        """Return what is offered of a project, () when nothing is; UnreachableError when an index fails."""
+        """Return what is offered of a project, () when nothing is; HostError when an index fails."""
         with self._lock:
             if project in self._failed:  # resolvers ask again and again; the network was asked often enough
                 raise self._failed[project]
             if project not in self._known:
                 try:
                     self._known[project] = self._look(project)
-                except UnreachableError as cause:
+                except UnreachableIndexError as cause:
                     self.faults.append((project, str(cause)))
                     self._failed[project] = cause
                     raise
@@ -149,13 +148,8 @@ class Offers:
     def _read(self, offer: Offer) -> bytes:
         if offer.source == "installed":
             return (self._places.installed[offer.project].info / "METADATA").read_bytes()
-        if offer.metadata is not None:
-            answer = self._reach.get(offer.url + ".metadata")
-            if answer.status == 200:
-                if offer.metadata and hashlib.sha256(answer.content).hexdigest() != offer.metadata.lower():
-                    raise DataError(f"{offer.name}.metadata is not what the page says of it")
-                return answer.content
-        return self._reach.texts(offer.url, offer.name, offer.size)[0]
+        link = Link(offer.name, offer.name, offer.url, metadata=offer.metadata, size=offer.size)
+        return metadata_of(link, self._reach)
 
     def _look(self, project: str) -> tuple[Offer, ...]:
         found = self._page(self._places.index, project, "index")
@@ -172,55 +166,38 @@ class Offers:
         return (*(one for one in rest if there is None or one.version != there.version), *_some(there))
 
     def _page(self, index: str, project: str, source: str) -> tuple[Offer, ...]:
-        links = self._links(f"{index}{project}/")
+        links = project_links(index, project, self._reach)
         if links is None and source == "index":
-            links = self._listed(index)
+            if self._flat is None:  # an index need not have a page a project
+                self._flat = listed(index, self._reach)
+            links = self._flat
         offers = [offer for link in links or () if (offer := _of_link(project, link, source))]
         if source == "dependencies" and only_pure(project):
             pure = [one for one in offers if is_pure(one.shown)]
             if len(pure) < len(offers):
                 self.left_out.append(project)
             offers = pure
+        if source == "dependencies":  # no installer but ours knows labels, and ours chooses from one index
+            offers = [one for one in offers if one.label is None]
         finals = [one for one in offers if not one.version.is_prerelease]
         if finals and (project in self._places.steady or not is_closed(project)):
             offers = finals
         varied = {one.version for one in offers if one.label is not None}
         found = self._best(one for one in offers if one.version not in varied)
-        for version in sorted(varied):
-            if (candidate := self._places.choose(project, version)) is not None:
-                found.append(_of_candidate(project, candidate))
-        return tuple(found)
-
-    def _links(self, url: str) -> tuple[Link, ...] | None:
-        try:
-            answer = self._reach.get(url, accept=ACCEPT)
-        except UnreachableError as cause:
-            raise UnreachableError(str(unreachable(url, cause))) from None
-        if answer.status in _NOT_THERE:
-            return None
-        if answer.status != 200:
-            raise UnreachableError(f"{hide_credentials(url)} answers {answer.status}")
-        return read_page(answer.content, answer.kind, answer.url).links
-
-    def _listed(self, index: str) -> tuple[Link, ...] | None:
-        """Return the files that a folder or page itself lists: an index need not have a page a project."""
-        if self._flat is None:
-            root = local_path(index)
-            files = sorted(one for one in root.iterdir() if one.is_file()) if root else ()
-            here = tuple(Link(one.name, one.name, one.as_uri(), size=one.stat().st_size) for one in files)
-            self._flat = here if root else self._links(index) or ()
-        return self._flat
+        best = parallel.each(lambda one: self._places.choose(project, one), sorted(varied), jobs=_JOBS)
+        return (*found, *(_of_candidate(project, one) for one in best if one is not None))
 
     def _best(self, offers: Iterable[Offer]) -> list[Offer]:
         """Keep one file of each version that this Python can use: the best wheel, else the sources."""
-        best: dict[Version, tuple[float, Offer]] = {}
+        best: dict[Version, tuple[tuple[object, ...], Offer]] = {}
         for one in offers:
-            rank = float("inf")
+            rank: tuple[object, ...] = (float("inf"),)
             if not one.is_sdist:
-                ranks = [self._ranks[tag] for tag in _tags(one.shown) if tag in self._ranks]
+                name = parse_wheel_name(one.shown)
+                ranks = [self._ranks[tag] for tag in name.tags if tag in self._ranks]
                 if not ranks:
                     continue
-                rank = min(ranks)
+                rank = (one.yanked is not None, min(ranks), build_rank(name))
             if one.version not in best or rank < best[one.version][0]:
                 best[one.version] = (rank, one)
         found = [one for _, one in best.values()]
@@ -243,18 +220,16 @@ def same_build(offers: Sequence[Offer], torch: Version) -> tuple[Offer, ...]:
     """Leave out builds that are for another torch, by the local part of their versions.
 
     Of one public version those with torch's own local part (``+rocm7.2``) come before all others; ``+cu128``
-    is never beside ``+rocm7.2``. Where torch says nothing, neither does this.
+    is never beside ``+rocm7.2``. Where torch says nothing, builds that say nothing come first.
     """
     kind = kind_of(torch)
-    if not kind:
-        return tuple(offers)
     same = {one.version.public for one in offers if one.version.local == torch.local}
 
     def goes_with_it(one: Offer) -> bool:
         if one.version.local == torch.local:
             return True
         has_better = one.project != "torch" and one.version.public in same
-        return not has_better and kind_of(one.version) in ("", kind)
+        return not has_better and (not kind or kind_of(one.version) in ("", kind))
 
     return tuple(one for one in offers if goes_with_it(one))
 
@@ -265,10 +240,6 @@ def _is_open(project: str) -> bool:
 
 def _some(offer: Offer | None) -> tuple[Offer, ...]:
     return () if offer is None else (offer,)
-
-
-def _tags(name: str) -> frozenset[Tag]:
-    return parse_wheel_name(name).tags
 
 
 def _of_candidate(project: str, one: Candidate) -> Offer:
@@ -296,6 +267,6 @@ def _of_link(project: str, link: Link, source: str) -> Offer | None:
     if canonicalize_name(found) != project:
         return None
     return Offer(
-        project, version, name, name, link.url, source, link.sha256, link.size, label,
+        project, version, name, name, link.url, source, stated_digest(link), link.size, label,
         link.requires_python, link.yanked, link.metadata,
     )  # fmt: skip

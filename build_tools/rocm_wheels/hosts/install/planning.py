@@ -13,7 +13,7 @@ from packaging.version import Version
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice
-from rocm_wheels.hosts.choose.located import UnreachableIndexError
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError
 from rocm_wheels.hosts.install.asked import (
     Asked,
     device_extras,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _TRITON = re.compile(r"triton(-.+)?|pytorch-triton.*")
 _JOBS = 8
-Chooser = Callable[[str], Choice]
+Chooser = Callable[[Sequence[str], "str | None"], Choice]
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,7 @@ class Planned:
     offers: Offers
 
 
-def make_plan(
-    request: Request, cache: Cache, env: Mapping[str, str], *, chooser: Chooser | None = None
-) -> Planned:
+def make_plan(request: Request, cache: Cache, env: Mapping[str, str]) -> Planned:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
     target = look_at_target(request.python, env)
     if request.installer == "pip" and not target.has_pip:
@@ -80,14 +78,14 @@ def make_plan(
     asked = read_packages(request.packages, target.markers)
     host = _host(request, target, env)
     reach = WholeReach(cache)
-    choosing = chooser or _chooser(request, host, reach)
+    choosing = _chooser(request, host, reach)
     wanted = torch_wanted(asked)
     if wanted is None and request.index is None:
         raise UsageError(
             "nothing of this belongs to torch, which says from which index things come",
             tip="name torch as well, or the index with --index",
         )
-    choice = choosing(wanted) if wanted is not None else None
+    choice = choosing([wanted, *_beside(asked)], request.index) if wanted is not None else None
     there = installed(target)
     index = choice.index if choice else base_url(request.index or "")
     places = Places(
@@ -95,7 +93,7 @@ def make_plan(
         dependencies=dependency_index(request.dependency_index, env),
         tags=host.tags,
         installed=there,
-        choose=lambda project, version: _best_of(choosing, project, version),
+        choose=lambda project, version: _best_of(choosing, index, project, version),
         torch=choice.picked if choice else None,
         steady=steady(asked, pre=request.pre),
     )
@@ -125,16 +123,21 @@ def _host(request: Request, target: Target, env: Mapping[str, str]) -> Host:
 def _chooser(request: Request, host: Host, reach: Reach) -> Chooser:
     from rocm_wheels.hosts.choose.choosing import choose
 
-    def chosen(requirement: str) -> Choice:
-        found = choose([requirement], request.index, host, reach, channel=request.channel, pre=request.pre)
-        return found[0]
+    def chosen(requirements: Sequence[str], index: str | None) -> Choice:
+        asked = requirements if index is None else requirements[:1]
+        return choose(asked, index, host, reach, channel=request.channel, pre=request.pre)[0]
 
     return chosen
 
 
-def _best_of(choosing: Chooser, project: str, version: Version) -> Candidate | None:
+def _beside(asked: Sequence[Asked]) -> list[str]:
+    """Return what else the index has to have that is looked for: no other one is asked for it."""
+    return [one.project for one in asked if is_closed(one.project) and one.project != "torch"]
+
+
+def _best_of(choosing: Chooser, index: str, project: str, version: Version) -> Candidate | None:
     try:
-        return choosing(f"{project}=={version}").picked
+        return choosing([f"{project}=={version}"], index).picked
     except UnreachableIndexError:
         raise
     except HostError:
@@ -179,7 +182,7 @@ def _as_resolved(choice: Choice | None, found: Sequence[Offer], choosing: Choose
     torch = next((one for one in found if one.project == "torch"), None)
     if choice is None or torch is None or choice.picked is None or choice.picked.url == torch.url:
         return choice
-    again = choosing(f"torch=={torch.version}")
+    again = choosing([f"torch=={torch.version}"], choice.index)
     if again.picked is None or again.picked.url != torch.url:
         raise HostError(
             f"what was asked for goes with {torch.name}, which is not the build for this machine",

@@ -8,7 +8,7 @@ from pathlib import Path
 from rocm_wheels.errors import DataError
 from rocm_wheels.hosts.install.offers import Offer
 from rocm_wheels.hosts.installed.distributions import Distribution
-from rocm_wheels.index.reach import local_path
+from rocm_wheels.index.reach import local_path, past_proxies
 from rocm_wheels.wheels.record import RecordEntry, parse_record
 
 _MOST_NAMED = 3
@@ -26,10 +26,10 @@ def wheel_record(offer: Offer, path: Path | None) -> list[RecordEntry] | None:
         with zipfile.ZipFile(here) as archive:
             return _read(archive, offer.name)
     from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
-    from requests import RequestException
+    from requests import RequestException, Session
 
     try:
-        with RemoteZip(offer.url, timeout=60) as archive:
+        with Session() as session, RemoteZip(offer.url, session=past_proxies(session), timeout=60) as archive:
             return _read(archive, offer.name)
     except (RemoteZipError, RequestException, OSError, zipfile.BadZipFile):
         return None

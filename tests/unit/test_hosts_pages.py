@@ -1,0 +1,116 @@
+"""Pages of an index as the user's machine reads them: what is not there, what is refused, what is a trap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import pytest
+from choose_indexes import TAGS, machine
+from packaging.version import Version
+
+from rocm_wheels.errors import DataError, HostError
+from rocm_wheels.hosts.choose.candidate import Candidate
+from rocm_wheels.hosts.choose.choosing import choose
+from rocm_wheels.hosts.choose.pages import UnreachableIndexError
+from rocm_wheels.hosts.install.offers import Offers, Places
+from rocm_wheels.hosts.install.planning import Request, _best_of, _chooser
+from rocm_wheels.index.reach import Answer, Reach
+from rocm_wheels.index.reading import read_page, stated_digest
+
+INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
+TAG = "cp312-cp312-linux_x86_64"
+
+
+class Web(Reach):
+    """Answers from a table: lines of a page, or a status, by URL; all else is not there."""
+
+    def __init__(self, pages: Mapping[str, Sequence[str] | int]) -> None:
+        super().__init__()
+        self.pages = pages
+        self.asked: list[str] = []
+
+    def get(self, url: str, *, accept: str = "*/*") -> Answer:
+        self.asked.append(url)
+        page = self.pages.get(url, 404)
+        if isinstance(page, int):
+            return Answer(page, "", b"", url)
+        links = "".join(line if "<" in line else f'<a href="{line}">{line}</a>' for line in page)
+        return Answer(200, "text/html", links.encode(), url)
+
+
+def offers(pages: Mapping[str, Sequence[str] | int], torch: str = "") -> Offers:
+    def none(_project: str, _version: Version) -> Candidate | None:
+        return None
+
+    return Offers(Places(INDEX, REST, TAGS, {}, none), Web(pages))
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"),
+    [
+        ({f"{INDEX}torch/": 403, INDEX: ["vision/"]}, "has no project torch"),  # as S3 says it
+        ({f"{INDEX}torch/": 404}, "has no project torch"),
+        ({f"{INDEX}torch/": 403, INDEX: 403}, r"https://\*\*\*@index.example/whl/ answers 403"),
+        ({f"{INDEX}torch/": 401}, r"https://\*\*\*@index.example/whl/torch/ answers 401"),
+        ({f"{INDEX}torch/": 500}, "answers 500"),
+        ({f"{INDEX}torch/": [f"file:///wheels/torch-1-{TAG}.whl"]}, "has no wheels of torch"),
+        (
+            {f"{INDEX}torch/": [f"torch-1-{TAG}.whl#sha256=../../../etc"]},
+            "says sha256=../../../etc, which is",
+        ),
+    ],
+)
+def test_what_an_index_does_not_give(pages: Mapping[str, Sequence[str] | int], message: str) -> None:
+    with pytest.raises((HostError, DataError), match=message) as failure:
+        choose(["torch"], INDEX, machine("gfx942"), Web(pages))
+    assert isinstance(failure.value, UnreachableIndexError) == ("answers" in message)
+
+
+def test_digests_and_servers_of_links() -> None:
+    digest = "AB" * 32
+    lines = [
+        f'<a href="/files/a-1.whl#egg=a&amp;sha256={digest}">',
+        '<a href="https://index.example/b-1.whl">',
+        '<a href="https://cdn.example/c-1.whl#md5=00">',
+        '<a href="http://index.example/d-1.whl">',
+    ]
+    links = read_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
+    assert [stated_digest(link) for link in links] == [digest.lower(), None, None, None]
+    servers = [urlsplit(link.url).netloc for link in links]
+    assert servers == ["me:secret@index.example"] * 2 + ["cdn.example", "index.example"]
+
+
+def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> None:
+    files = [f"torchvision-{version}-{TAG}-gfx9.whl" for version in ("0.23", "0.24")]
+    pages: dict[str, Sequence[str] | int] = {
+        f"{INDEX}torchvision/": [*files, "torchvision-0.24-variants.json"],
+        f"{INDEX}torchvision/torchvision-0.24-variants.json": 503,
+    }
+    web = Web(pages)
+    choosing = _chooser(Request(index=None), machine("gfx942"), web)
+    with pytest.raises(UnreachableIndexError, match="answers 503"):
+        _best_of(choosing, INDEX, "torchvision", Version("0.24"))
+    assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
+    assert _best_of(choosing, INDEX, "torchvision", Version("9")) is None
+
+
+def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None:
+    said = 'data-yanked="bad"'
+    pages = {
+        f"{INDEX}apex/": [
+            f"apex-1.0-1-{TAG}.whl",
+            f"apex-1.0-2-{TAG}.whl",
+            "apex-1.0-py3-none-any.whl",
+            f'<a href="apex-1.1-{TAG}.whl" {said}></a>',
+            "apex-1.1-py3-none-any.whl",
+        ],
+        f"{REST}numpy/": [f"numpy-2.5-{TAG}.whl", f"numpy-2.5-{TAG}-x86_64_v3.whl", "numpy-2.6.tar.gz"],
+        f"{REST}sympy/": ["sympy-1.0-py3-none-any.whl#sha256=nonsense"],
+        INDEX: ["apex/"],
+    }
+    found = offers(pages)
+    assert [one.name for one in found.of("apex")] == [f"apex-1.0-2-{TAG}.whl", "apex-1.1-py3-none-any.whl"]
+    assert [one.name for one in found.of("numpy")] == [f"numpy-2.5-{TAG}.whl"]
+    with pytest.raises(DataError, match="sha256=nonsense, which is none"):
+        found.of("sympy")
