@@ -81,7 +81,11 @@ def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> 
 
 
 def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
-    index: IndexServer, rest: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
+    index: IndexServer,
+    rest: IndexServer,
+    venv: Environment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     rest.asked.clear()
     assert install(index.url, venv) == 0
@@ -98,6 +102,9 @@ def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     assert install(index.url, venv) == 0
     assert "installing torch 2.9.1+rocm7.2\n" in capsys.readouterr().err
     assert (venv.site / "torch" / "version.py").is_file()
+    unpacked = set((tmp_path / "uv" / "archive-v0").iterdir())
+    assert install(index.url, make_environment(tmp_path / "second")) == 0
+    assert set((tmp_path / "uv" / "archive-v0").iterdir()) == unpacked  # nothing was unpacked again
 
 
 def test_another_build_of_the_same_version_is_replaced_and_other_tritons_removed(

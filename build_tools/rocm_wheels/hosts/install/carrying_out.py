@@ -125,17 +125,20 @@ def _require_right(project: str, version: str, name: str, files: Mapping[str, Pa
 
 
 def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:
-    """Put the files into one folder, under the names that installers read: they know no variant labels."""
+    """Put the files into one folder, under the names that installers read: they know no variant labels.
+
+    A hard link is a change of the file (its ctime), after which uv unpacks it anew.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for item in plan.changed:
         source, name = files[item.offer.project].resolve(), folder / item.offer.shown
         try:
-            os.link(source, name)
-        except OSError:  # another disk
+            name.symlink_to(source)
+        except OSError:  # Windows, without the right to
             try:
-                name.symlink_to(source)
-            except OSError:  # Windows, without the right to
+                os.link(source, name)
+            except OSError:  # another disk
                 shutil.copyfile(source, name)
 
 

@@ -92,7 +92,10 @@ def install_words(plan: Plan, folder: Path, uv: str, *, cached: bool = True) -> 
         words = [python, "-m", "pip", "install", "--no-input", "--force-reinstall"]
     else:
         words = [uv, "pip", "install", "--python", python, "--no-config"]
-        words += ["--reinstall"] if cached else ["--reinstall", "--no-cache"]
+        words += [] if cached else ["--no-cache"]
+        # of what is there alone: for what it reinstalls, uv looks at the whole file again
+        there = [item.offer.project for item in plan.changed if item.before]
+        words += [word for project in there for word in ("--reinstall-package", project)]
     return [*words, "--no-index", "--find-links", str(folder), "--no-deps", *pins]
 
 
