@@ -4,6 +4,10 @@
 |---|---|
 | ``store`` | ``Store``, what its answers look like, and what a path in it is |
 | ``folder`` | a folder of this machine |
+| ``s3`` ``s3_client`` ``s3_parts`` | S3 and what speaks its language, through s3fs |
+| ``others`` | every other URL that fsspec knows, with what little can be promised there |
+| ``attempts`` | what is tried again, and how a write whose answer was lost is looked at |
+| ``probe`` | whether a store keeps its word about conditional writes |
 | ``opening`` | which of them a URL means |
 """
 

@@ -41,6 +41,7 @@ class FolderStore:
     """A folder. It is made when the first file is written."""
 
     conditional = True
+    looks_first = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()

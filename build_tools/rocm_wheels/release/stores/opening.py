@@ -26,8 +26,21 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
         from urllib.request import url2pathname
 
         folder = Path(url2pathname(urlsplit(url).path))
+    elif scheme == "s3":
+        return _bucket(url, env)
     else:
-        raise UsageError(f"{url} is not a store that can be written", tip="name a folder")
+        from rocm_wheels.release.stores.others import OtherStore
+
+        return OtherStore(url)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
+
+
+def _bucket(url: str, env: Mapping[str, str]) -> Store:
+    from rocm_wheels.release.stores.s3 import S3Store
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise UsageError(f"{url} names no bucket", tip="for example: s3://bucket/prefix")
+    return S3Store(bucket, prefix, env)

@@ -63,6 +63,8 @@ class Store(Protocol):
     folder, and has done nothing that another attempt would stumble over.
     """
 
+    looks_first: bool  # before each write, for a store that ignores conditions
+
     @property
     def url(self) -> str:
         """What people call the store; without credentials."""

@@ -1,0 +1,227 @@
+"""A store in S3, or in what speaks its language (Ceph, MinIO and others), through s3fs.
+
+Conditions are S3's own: ``If-None-Match: *`` creates, ``If-Match: <ETag>`` replaces; a server that ignores
+them is found by the probe. With a file its sha256 is kept, so that it is recognised without being read, and
+a mark of the write, by which one is known whose answer was lost. An MD5 goes along with all bytes, and
+the server refuses them when they arrive as others.
+
+``AWS_ENDPOINT_URL`` names another server than Amazon's; credentials are those of AWS's own tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.release.stores import s3_parts
+from rocm_wheels.release.stores.attempts import Attempts, Passing, Refused
+from rocm_wheels.release.stores.s3_client import Client
+from rocm_wheels.release.stores.store import (
+    AGAIN,
+    Changed,
+    Exists,
+    Found,
+    Head,
+    Listed,
+    Missing,
+    below,
+    checked,
+    content_digest,
+)
+
+
+class S3Store:
+    """A bucket, or a folder in one."""
+
+    conditional = True
+    folder: Path | None = None
+
+    def __init__(
+        self, bucket: str, prefix: str, env: Mapping[str, str], *, attempts: Attempts | None = None
+    ) -> None:
+        self._bucket, self._prefix = bucket, below(prefix)
+        self._attempts = attempts or Attempts()
+        self._client = Client(env)
+        self.looks_first = False
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def read(self, path: str) -> Found:
+        """Return a whole file, checked against its sha256 where the store keeps one. Raises Missing."""
+        return self._attempts.read(f"read {self._said(path)}", lambda: self._read(path))
+
+    def _read(self, path: str) -> Found:
+        answer, content = self._client.body("get_object", **self._at(path))
+        kept = _sha256(answer)
+        if len(content) != answer["ContentLength"] or (kept and content_digest(content) != kept):
+            raise Passing(f"{len(content)} bytes came, and not those that were written", unsure=False)
+        return Found(content, answer["ETag"])
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine, whole or not at all. Raises Missing."""
+        part = target.with_name(f".{target.name}.part")
+        try:
+            with part.open("wb") as file:
+                for piece in self._pieces(path):
+                    file.write(piece)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of the bytes that the server gives out. Raises Missing."""
+        import hashlib
+
+        hasher = hashlib.sha256()
+        for piece in self._pieces(path):
+            hasher.update(piece)
+        return hasher.hexdigest()
+
+    def head(self, path: str) -> Head | None:
+        """Return size, ETag and sha256, ``None`` when there is no such file."""
+        return self._attempts.read(f"look at {self._said(path)}", lambda: self._head(path))
+
+    def _head(self, path: str) -> Head | None:
+        try:
+            answer = self._client.call("head_object", **self._at(path))
+        except Missing:
+            return None
+        return Head(answer["ContentLength"], answer["ETag"], _sha256(answer))
+
+    def create(self, path: str, content: bytes | Path) -> str:
+        """Write a new file, a large one in parts. Raises Exists."""
+        mark = s3_parts.Mark.new(path, content_digest(content))
+        work = s3_parts.putting(self._client, self._at(path), content, mark, self._attempts)
+        return self._once(path, mark, work)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag. Raises Changed."""
+        if tag is None:
+            try:
+                return self.create(path, content)
+            except Exists as cause:
+                raise Changed(f"{path} was made by somebody else meanwhile") from cause
+        mark = s3_parts.Mark.new(path, content_digest(content))
+
+        def put() -> str:
+            if self.looks_first and ((found := self._head(path)) is None or found.tag != tag):
+                raise Refused
+            said = {**s3_parts.body(content), **mark.said, "IfMatch": tag}
+            return str(self._client.call("put_object", **self._at(path), **said)["ETag"])
+
+        try:
+            return self._attempts.write(f"write {self._said(path)}", put, lambda: self._ours(path, mark))
+        except (Refused, Missing):
+            raise Changed(f"{path} was changed by somebody else meanwhile") from None
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy a file inside the bucket, on the server. Raises Missing and Exists.
+
+        Many servers know no condition for copies: of two that copy at one moment both may succeed.
+        """
+        found = self.head(source)
+        if found is None:
+            raise Missing(f"there is no {self._said(source)}")
+        if self.head(target) is not None:
+            raise Exists(f"{self._said(target)} exists already")
+        mark = s3_parts.Mark.new(target, found.sha256)
+        work = s3_parts.copying(self._client, self._at(source), self._at(target), found, mark)
+        return self._once(target, mark, work)
+
+    def listing(self, prefix: str) -> Iterator[Listed]:
+        """Yield the files below a folder, sorted by path."""
+        for answer in self._pages(below(prefix)):
+            for item in answer.get("Contents", ()):
+                yield Listed(item["Key"].removeprefix(self._prefix), item["Size"], item["ETag"])
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        start = self._prefix + below(prefix)
+        found = [
+            item["Prefix"].removeprefix(start).rstrip("/")
+            for answer in self._pages(below(prefix), Delimiter="/")
+            for item in answer.get("CommonPrefixes", ())
+        ]
+        return sorted(found)
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        with contextlib.suppress(Missing):
+            self._attempts.read(
+                f"remove {self._said(path)}", lambda: self._client.call("delete_object", **self._at(path))
+            )
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is; that it can be read there is up to the bucket."""
+        end = "/" if path.endswith("/") else ""
+        return f"{self._client.url(self._bucket)}/{quote(self._prefix + checked(path.rstrip('/')))}{end}"
+
+    def _once(self, path: str, mark: s3_parts.Mark, work: s3_parts.Work) -> str:
+        """Do a write that creates. Raises Exists."""
+
+        def create() -> str:
+            if self.looks_first and self._head(path) is not None:
+                raise Refused
+            return work()
+
+        try:
+            return self._attempts.write(f"write {self._said(path)}", create, lambda: self._ours(path, mark))
+        except Refused:
+            raise Exists(f"{self._said(path)} exists already") from None
+
+    def _ours(self, path: str, mark: s3_parts.Mark) -> str | None:
+        """Return the tag of a file if it is the one of this very write."""
+        try:
+            answer = self._client.call("head_object", **self._at(path))
+        except Missing:
+            return None
+        return str(answer["ETag"]) if answer.get("Metadata", {}).get("write") == mark.write else None
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file, all of one version of it. Raises Missing."""
+        found = self.head(path)
+        if found is None:
+            raise Missing(f"there is no {self._said(path)}")
+        for first in range(0, found.size, s3_parts.PART):
+            last = min(first + s3_parts.PART, found.size) - 1
+
+            def piece(first: int = first, last: int = last) -> bytes:
+                span = {"Range": f"bytes={first}-{last}", "IfMatch": found.tag}
+                content = self._client.body("get_object", **self._at(path), **span)[1]
+                if len(content) != last + 1 - first:
+                    raise Passing(f"{len(content)} of {last + 1 - first} bytes came", unsure=False)
+                return content
+
+            try:
+                yield self._attempts.read(f"read {self._said(path)}", piece)
+            except Refused:
+                raise ReleaseError(f"{self._said(path)} changed while it was read", tip=AGAIN) from None
+
+    def _pages(self, prefix: str, **more: str) -> Iterator[Any]:
+        asked: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **more}
+        while True:
+            answer = self._attempts.read(
+                f"list {self.url}", lambda: self._client.call("list_objects_v2", **asked)
+            )
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            asked["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def _at(self, path: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._prefix + checked(path)}
+
+    def _said(self, path: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{path}"
+
+
+def _sha256(answer: Mapping[str, Any]) -> str | None:
+    kept = answer.get("Metadata", {}).get("sha256")
+    return str(kept) if kept else None

@@ -1,0 +1,139 @@
+"""Asking an S3 server: one attempt a call, and failures told apart by what may be done about them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.release.stores.attempts import Passing, Refused
+from rocm_wheels.release.stores.store import Missing
+
+_NOT_DONE = {429, 503}  # what S3 says before it has done anything (SlowDown)
+_CONFLICT = 409  # another write of the same file is under way (S3, "conditional writes")
+_EXTRA = "pip install 'rocm-wheels[s3]'"
+
+
+class Client:
+    """The operations of S3's own API by their names in botocore, from any thread."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    def url(self, bucket: str) -> str:
+        """Return the URL of a bucket."""
+        if self._endpoint:
+            return f"{self._endpoint.rstrip('/')}/{bucket}"
+        return f"https://{bucket}.s3.amazonaws.com"
+
+    def call(self, operation: str, **asked: Any) -> Any:
+        """Return the answer of the server.
+
+        Raises Passing for what may succeed later, Refused for a condition that does not hold, Missing for
+        a file or bucket that is not there, and ReleaseError for everything else.
+        """
+        return self._told(operation, asked, lambda filesystem: filesystem.call_s3(operation, **asked))
+
+    def body(self, operation: str, **asked: Any) -> tuple[Any, bytes]:
+        """Return the answer and the bytes that it carries. Raises as ``call``."""
+
+        async def read(filesystem: Any) -> tuple[Any, bytes]:
+            answer = await filesystem._call_s3(operation, **asked)
+            async with answer["Body"] as body:
+                return answer, await body.read()
+
+        def both(filesystem: Any) -> Any:
+            from fsspec.asyn import sync  # type: ignore[import-untyped]
+
+            return sync(filesystem.loop, read, filesystem)
+
+        found: tuple[Any, bytes] = self._told(operation, asked, both)
+        return found
+
+    def _filesystem(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                try:
+                    import s3fs  # type: ignore[import-untyped]
+                except ImportError as cause:
+                    raise UsageError("stores in S3 need s3fs", tip=_EXTRA) from cause
+                self._made = s3fs.S3FileSystem(**_settings(self._env, self._endpoint))
+                self._made.retries = 1  # its own would repeat a write without a look
+            return self._made
+
+    def _told(self, operation: str, asked: Mapping[str, Any], work: Callable[[Any], Any]) -> Any:
+        filesystem = self._filesystem()
+        from botocore import exceptions as known  # type: ignore[import-untyped]
+
+        lost = known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, OSError
+        where = f"s3://{asked['Bucket']}/{asked.get('Key', '')}"
+        try:
+            return work(filesystem)
+        except known.NoCredentialsError as cause:
+            tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            raise ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
+        except Exception as failure:
+            both = failure, failure.__cause__
+            if answer := next((one for one in both if isinstance(one, known.ClientError)), None):
+                raise _meant(answer, operation, where) from failure
+            if isinstance(failure, lost) or _is_of_connections(failure):
+                raise Passing(f"{where}: {str(failure) or type(failure).__name__}", unsure=True) from failure
+            if isinstance(failure, known.BotoCoreError):
+                raise ReleaseError(f"{operation} of {where} cannot be asked for") from failure
+            raise
+
+
+def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server")
+    settings: dict[str, Any] = {
+        # newer checksums are unknown to many servers; what arrived is told by the ETag
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        "max_pool_connections": 32,
+    }
+    if region := env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"):
+        settings["region_name"] = region
+    elif endpoint:
+        settings["region_name"] = "us-east-1"
+    if endpoint:
+        settings["s3"] = {"addressing_style": "path"}
+    return {
+        "key": env.get("AWS_ACCESS_KEY_ID"),
+        "secret": env.get("AWS_SECRET_ACCESS_KEY"),
+        "token": env.get("AWS_SESSION_TOKEN"),
+        "profile": env.get("AWS_PROFILE"),
+        "endpoint_url": endpoint or None,
+        "config_kwargs": settings,
+        "skip_instance_cache": True,
+    }
+
+
+def _meant(failure: Any, operation: str, where: str) -> Exception:
+    said = failure.response.get("Error", {})
+    status = int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code, message = str(said.get("Code", "")), str(said.get("Message", ""))
+    if status == 412:
+        return Refused()
+    if status == _CONFLICT or status in _NOT_DONE:
+        return Passing(f"{where}: {status} {code}", unsure=status != _CONFLICT)
+    if code in ("BadDigest", "IncompleteBody"):
+        return Passing(f"{where}: the bytes did not arrive as they are", unsure=False)
+    if status >= 500 or code in ("RequestTimeout", "InternalError"):
+        return Passing(f"{where}: {status} {code}", unsure=True)
+    if code == "NoSuchBucket":
+        return ReleaseError(f"there is no bucket {where.split('/')[2]}", tip="make it, or name another")
+    if status == 404:
+        return Missing(f"there is no {where}")
+    tip = "the credentials must allow it" if status in (401, 403) else None
+    return ReleaseError(f"{operation} of {where}: {status} {code} {message}".rstrip(), tip=tip)
+
+
+def _is_of_connections(failure: Exception) -> bool:
+    return type(failure).__module__.split(".")[0] in ("aiohttp", "aiobotocore", "asyncio")
