@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -426,6 +427,29 @@ def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(sh
         "has no label, and is the wheel for the CPU as far as anything says: no variant fits"
         in choice.notes[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        (machine(), "requires rocm[libraries]==7.2, so it is a build for AMD GPUs, and computes on the CPU"),
+        (machine("gfx1100"), "so it is a build for AMD GPUs: no variant fits this machine; the nearest"),
+    ],
+)
+def test_a_plain_wheel_beside_variants_that_requires_rocm_is_not_for_the_cpu(
+    shelf: Shelf, on: Host, said: str
+) -> None:
+    shelf.release({"rocm7.2_gfx9": RELEASE["rocm7.2_gfx9"]})
+    wheel = shelf.wheel(
+        "2.9.0", requires=["rocm[libraries]==7.2", "rocm-sdk-x; extra == 'y'"], core_metadata="true"
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        Path(f"{wheel}.metadata").write_bytes(archive.read("torch-2.9.0.dist-info/METADATA"))
+    choice = shelf.choose(on=on)
+    assert choice.picked and choice.picked.label is None
+    assert said in choice.notes[0]
+    assert not any("for the CPU" in note for note in choice.notes)
+    assert choice.served == ()  # which GPUs it has code for is not known
 
 
 def test_a_null_without_others_is_for_every_machine_and_not_the_cpu(shelf: Shelf) -> None:

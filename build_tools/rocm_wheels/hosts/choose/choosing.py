@@ -12,7 +12,7 @@ from packaging.version import Version
 from rocm_wheels import parallel
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice, Known
-from rocm_wheels.hosts.choose.devices import Devices, Place, choose_devices, read_metadata
+from rocm_wheels.hosts.choose.devices import Devices, Place, choose_devices, read_metadata, required_rocm
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.located import (
     FAMILY,
@@ -105,12 +105,16 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
     if picked.version is None:
         raise nothing_fits(requirement, located, sifted, picked, host)
     best = picked.ranking.ranked[0].offer
-    devices = None
-    asked = [extra for extra in requirement.extras if extra.startswith("device-")]
-    if asked or (best.name.label is None and has_code(best) and amd_gpus(host.hardware)):
+    devices, rocm = None, ""
+    asked = any(extra.startswith("device-") for extra in requirement.extras)
+    metadata = read_metadata(best, reach) if asked or _may_tell(picked, host) else None
+    if metadata and (asked or best.name.label is None):
         place = Place(host, located.index, reach, located.links)
-        devices = choose_devices(best, read_metadata(best, reach), sorted(requirement.extras), place)
+        devices = choose_devices(best, metadata, sorted(requirement.extras), place)
+    if metadata and not devices and _is_beside_variants(picked):
+        rocm = required_rocm(metadata)
     layout, served = _layout(picked, devices, located, host)
+    served = () if rocm else served  # it has code, and nothing says for which GPUs
     first = picked.candidates[0]
     return Choice(
         requirement=str(requirement),
@@ -121,11 +125,28 @@ def _choice(requirement: Requirement, located: Located, sifted: Sifted, host: Ho
         picked=first,
         candidates=picked.candidates,
         requires=(_required(requirement, first, devices),),
-        notes=notes_of(Findings(requirement, host, sifted, picked, layout, served, devices)),
+        notes=notes_of(Findings(requirement, host, sifted, picked, layout, served, devices, rocm)),
         served=served,
         visible_line=visible_line(served),
         known=_known(picked),
     )
+
+
+def _may_tell(picked: Picked, host: Host) -> bool:
+    """Tell whether METADATA can say more of the best wheel: what extras it has, or that it is for ROCm."""
+    offer = picked.ranking.ranked[0].offer
+    if not has_code(offer) or offer.name.label not in (None, NULL_LABEL):
+        return False
+    if offer.name.label is None and amd_gpus(host.hardware):
+        return True
+    return _is_beside_variants(picked) and offer.link.metadata is not None
+
+
+def _is_beside_variants(picked: Picked) -> bool:
+    """Tell whether the best wheel says by nothing but its METADATA what it is for, and others say it."""
+    offer = picked.ranking.ranked[0].offer
+    told = offer.name.label not in (None, NULL_LABEL) or kind_of(offer.version) == "cpu"
+    return not told and any(picked.document.metadata.variants.values())
 
 
 def _layout(picked: Picked, devices: Devices | None, located: Located, host: Host) -> tuple[str, Served]:

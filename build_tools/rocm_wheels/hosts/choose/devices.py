@@ -6,6 +6,7 @@ extra requires is in the index for this version and platform is looked up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata
 
 _JOBS = 8
 _PREFIX = "device-"
+_OF_ROCM = re.compile(r"rocm|rocm-sdk-.*|(pytorch-)?triton-rocm")
 ALL = "device-all"
 
 
@@ -59,6 +61,19 @@ def read_metadata(offer: Offer, reach: Reach) -> WheelMetadata:
     except UnreachableError as cause:
         raise unreachable(offer.link.url, cause) from None
     return parse_metadata(content, name=f"METADATA of {offer.file}")
+
+
+def required_rocm(metadata: WheelMetadata) -> str:
+    """Return the requirement by which a wheel says that it is built for ROCm, "" when none does.
+
+    Those are ROCm's own packages (``rocm[libraries]``, ``rocm-sdk-core``) and the builds of triton for it.
+    """
+    for text in metadata.requires_dist:
+        requirement = Requirement(text)
+        extra = requirement.marker is not None and "extra" in str(requirement.marker)
+        if not extra and _OF_ROCM.fullmatch(canonicalize_name(requirement.name)):
+            return text
+    return ""
 
 
 def choose_devices(

@@ -26,7 +26,10 @@ _FOR_CPU = "is the wheel for the CPU"
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known of a choice when it is made."""
+    """All that is known of a choice when it is made.
+
+    ``rocm`` is by which requirement the wheel that is taken says that it is built for ROCm, "" by none.
+    """
 
     requirement: Requirement
     host: Host
@@ -35,6 +38,7 @@ class Findings:
     layout: str
     served: Served
     devices: Devices | None = None
+    rocm: str = ""
 
     @property
     def best(self) -> Ranked:
@@ -54,6 +58,8 @@ def is_for_cpu(found: Findings) -> bool:
     A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
     """
     offer = found.best.offer
+    if found.rocm:
+        return False
     if found.layout == "variants":
         return offer.name.label in (None, NULL_LABEL) and any(
             found.picked.document.metadata.variants.values()
@@ -67,6 +73,9 @@ def _cpu(found: Findings) -> Iterator[str]:
         unsaid = found.best.offer.name.label is None and kind_of(found.best.offer.version) != "cpu"
         named = "has no label, and is the wheel for the CPU as far as anything says" if unsaid else _FOR_CPU
         yield f"{file} {named}: {_why_cpu(found, vendor)}"
+    elif found.rocm:
+        but = "" if vendor == "amd" else ", and computes on the CPU without one"
+        yield f"{file} requires {found.rocm}, so it is a build for AMD GPUs{but}: {_why_cpu(found, vendor)}"
     elif found.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
     if vendor in _VENDORS and kind_of(found.best.offer.version) not in ("cuda", "xpu"):
