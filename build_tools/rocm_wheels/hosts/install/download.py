@@ -89,6 +89,7 @@ class Download:
         self._patience = patience
         self._part = folder / "part"
         self._state = folder / "state.json"
+        self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
         self._shown = hide_credentials(wanted.url)
 
     def run(self) -> Fetched:
@@ -178,6 +179,7 @@ class Download:
         with open(self._part, "ab", buffering=0) as file:
             have = file.tell()
             for piece in answer.raw.stream(_PIECE, decode_content=False):
+                self._hash(piece, have)
                 rest = memoryview(piece)
                 try:
                     while rest:
@@ -217,15 +219,23 @@ class Download:
     def _forget(self) -> None:
         self._part.unlink(missing_ok=True)
         self._state.unlink(missing_ok=True)
+        self._hasher, self._hashed = hashlib.sha256(), 0
+
+    def _hash(self, piece: bytes, at: int) -> None:
+        """Hash a piece of the part, unless one before it came in another run."""
+        if at == self._hashed:
+            self._hasher.update(piece)
+            self._hashed += len(piece)
 
     def _digest(self) -> str:
-        with open(self._part, "rb") as file:
-            hasher = hashlib.sha256()
-            while piece := file.read(_PIECE):
-                hasher.update(piece)
-                if ending.is_near():
-                    raise RocmWheelsError("interrupted")
-        return hasher.hexdigest()
+        if self._hashed != self._size:
+            self._hasher, self._hashed = hashlib.sha256(), 0
+            with open(self._part, "rb") as file:
+                while piece := file.read(_PIECE):
+                    self._hash(piece, self._hashed)
+                    if ending.is_near():
+                        raise RocmWheelsError("interrupted")
+        return self._hasher.hexdigest()
 
     def _wrong(self, digest: str) -> HostError:
         return HostError(
