@@ -111,13 +111,18 @@ def _python(text: str | None) -> tuple[str, str, bool]:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     if text is None:
-        return here + threads, python_platform.python_version(), True
+        return here + threads, _full_python(), True
     found = re.fullmatch(r"(3\.[0-9]{1,2})(\.[0-9]+)?(t?)", text)
     if not found:
         raise UsageError(f"{PYTHON} {text}: it is a version like 3.12", tip=f"for example: {PYTHON} 3.12")
     python = found[1] + found[3]
     own = python == here + threads and sys.implementation.name == "cpython" and not found[2]
-    return python, python_platform.python_version() if own else found[1] + (found[2] or ""), own
+    return python, _full_python() if own else found[1] + (found[2] or ""), own
+
+
+def _full_python() -> str:
+    """Return the version of this Python as pip compares it: 3.15.0rc1 passes for 3.15.0."""
+    return ".".join(map(str, sys.version_info[:3]))
 
 
 def _tags(system: str, machine: str, python: str, *, own_platform: bool, own_python: bool) -> tuple[Tag, ...]:

@@ -26,13 +26,16 @@ def served_by(targets: Sequence[str], hardware: Hardware) -> Served:
 
 
 def visible_line(served: Served) -> str | None:
-    """Return ``HIP_VISIBLE_DEVICES=0,2`` that leaves the GPUs that are served; None when it hides nothing.
+    """Return ``HIP_VISIBLE_DEVICES=0,2`` that hides the GPUs without kernels; None when it hides nothing.
 
     HIP counts the devices that ``ROCR_VISIBLE_DEVICES`` leaves, in the order of that list. Stated GPUs are
-    counted as they are stated.
+    counted as they are stated. One whose target nobody knows is not hidden: it may well be served.
     """
-    good = [gpu.index if gpu.hip_index is None else gpu.hip_index for gpu, is_served in served if is_served]
-    numbers = [number for number in good if number is not None]
-    if len(good) == len(served) or not good or len(numbers) < len(good):
+    numbers = {gpu: gpu.index if gpu.hip_index is None else gpu.hip_index for gpu, _ in served}
+    good = [gpu for gpu, is_served in served if is_served]
+    kept = [gpu for gpu, is_served in served if is_served or gpu.gfx is None]
+    hidden = [gpu for gpu, _ in served if gpu not in kept and numbers[gpu] is not None]
+    if not good or not hidden or any(numbers[gpu] is None for gpu in good):
         return None
-    return f"{HIP}={','.join(map(str, sorted(numbers)))}"
+    shown = sorted(number for gpu in kept if (number := numbers[gpu]) is not None)
+    return f"{HIP}={','.join(map(str, shown))}"

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.gpus.visible import HIP
-from rocm_wheels.hosts.configure.cards import hip_order
+from rocm_wheels.hosts.choose.served import visible_line
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 from rocm_wheels.hosts.installed.kernels import (
     InstalledCode,
@@ -79,14 +77,14 @@ def torch_code(subject: Subject) -> Iterator[Finding]:
     codes = code_of(torch)
     for code in codes:
         if code.fault:
-            yield Finding("error", f"damaged: {code.fault}", _again(subject, torch))
+            yield Finding("error", f"damaged: {code.fault}", subject.again(torch.name))
     whole = [code for code in codes if not code.fault]
     if not codes:
         yield Finding(
             "error",
             f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
             "and no library of it holds device code",
-            _again(subject, torch),
+            subject.again(torch.name),
         )
     elif whole:
         yield from _torch_verdicts(subject, torch, whole)
@@ -154,7 +152,7 @@ def _torch_verdicts(subject: Subject, torch: Package, codes: list[InstalledCode]
     if not _kinds(subject):
         yield Finding("ok", f"torch {torch.version} has kernels for {has} ({codes[0].path})")
     served = {gfx: serve(targets, gfx, xnack=subject.xnack) for gfx in _kinds(subject)}
-    line = _only([gpu for gpu in subject.amd if gpu.gfx and served[gpu.gfx].yes], subject)
+    line = visible_line(tuple((gpu, gpu.gfx is not None and served[gpu.gfx].yes) for gpu in subject.amd))
     for gfx, how in served.items():
         text, file = f"kernels of torch for {gfx}: {how.said(gfx)}", _file_for(gfx, codes)
         if how.yes:
@@ -167,16 +165,7 @@ def _torch_verdicts(subject: Subject, torch: Package, codes: list[InstalledCode]
         else:
             inside = all(gpu.integrated for gpu in subject.amd if gpu.gfx == gfx)
             text = f"{said}; programs must leave that GPU alone"
-            yield Finding("info" if inside else "warning", text, f"{line}   # or: {fix}")
-
-
-def _only(gpus: list[Gpu], subject: Subject) -> str:
-    """Return the line that leaves programs these GPUs alone; "" for none."""
-    if not gpus:
-        return ""
-    order = hip_order(subject.hardware.gpus)
-    numbers = sorted(order.index(gpu) for gpu in gpus if gpu in order)
-    return f"export {HIP}={','.join(map(str, numbers))}" if numbers else ""
+            yield Finding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
 
 
 def _file_for(gfx: str, codes: list[InstalledCode]) -> Path:
@@ -209,10 +198,6 @@ def _device_libraries(subject: Subject, gfx: str) -> str:
     if version:
         return subject.rocm_pip(f"rocm-sdk-device-{gfx}=={version}", version)
     return subject.install("torch")
-
-
-def _again(subject: Subject, package: Package) -> str:
-    return subject.pip("uninstall", "-y", package.name) + " && " + subject.install(package.name)
 
 
 def _readable(package: Package) -> list[InstalledCode]:

@@ -38,7 +38,7 @@ def torch_build(subject: Subject) -> Iterator[Finding]:
     said = f"torch {torch.version} is built for {kind}{number}"
     if torch.folder is None:
         text = f"torch {torch.version} is listed as installed, and its folder is not there"
-        yield Finding("error", text, subject.pip("install", "--force-reinstall", "--no-deps", "torch"))
+        yield Finding("error", text, subject.again("torch"))
     elif torch.kind == "rocm" and not amd and subject.hardware.gpus:
         yield Finding("warning", f"{said}, and there is no AMD GPU here", subject.install("torch"))
     elif torch.kind in {"cuda", "cpu", "xpu"} and amd:
@@ -113,7 +113,7 @@ def twice(subject: Subject) -> Iterator[Finding]:
                 "error",
                 f"{one.distribution.place} lists {one.name} as {first.version} and as {one.version}: "
                 "an upgrade was broken off",
-                subject.pip("install", "--force-reinstall", "--no-deps", one.name),
+                subject.again(one.name),
             )
     user = subject.installed.environment.user_site
     for one in subject.installed.packages:
@@ -141,7 +141,7 @@ def interpreter(subject: Subject) -> Iterator[Finding]:
                 "error",
                 f"{one.name} {one.version} is built for {several(sorted(set(tags)), 2)}, "
                 f"and this is Python {python.minor}",
-                subject.pip("install", "--force-reinstall", "--no-deps", f"{one.name}=={one.version}"),
+                subject.again(one.name),
             )
 
 
@@ -162,7 +162,7 @@ def _fits(tag: str, python: Environment) -> bool:
             continue
         major, minor = (int(part) for part in python.version.split(".")[:2])
         if (int(found["major"]), int(found["minor"])) == (major, minor):
-            return abi in {"none", "abi3"} or abi.endswith("t") == python.free_threaded
+            return abi == "none" or abi.endswith("t") == python.free_threaded
         if "abi3" in abi.split(".") and int(found["minor"]) < minor and not python.free_threaded:
             return True
     return False

@@ -72,9 +72,10 @@ class Subject:
         return shell_line([*(["pip"] if self.python is None else [python, "-m", "pip"]), *words])
 
     def rocm_pip(self, requirement: str, version: str) -> str:
-        """Return the line that lets pip install one of ROCm's packages from AMD's index, where one is known.
+        """Return the line that lets pip install one of ROCm's packages from AMD's index.
 
-        PyPI has other packages under some of these names, or none.
+        Where none is known, that which installs torch with what it requires: PyPI has other packages under
+        some of these names, or none, and another torch.
         """
         from rocm_wheels.model.compat.releases import indexes_for
 
@@ -83,7 +84,13 @@ class Subject:
         gfx = next((gpu.gfx for gpu in self.amd if gpu.gfx), None)
         found = indexes_for(gfx, platform=platform, channel="prerelease" if "rc" in version else channel)
         index = next((one.url for one in found if one.layout == "multi-arch"), None)
-        return self.pip("install", requirement, *(["--index-url", index] if index else []))
+        return self.pip("install", requirement, "--index-url", index) if index else self.install("torch")
+
+    def again(self, project: str) -> str:
+        """Return the line that takes a project away and installs it anew: not from PyPI, as pip would."""
+        return (
+            self.pip("uninstall", "-y", project) + " && " + self.install(*dict.fromkeys(["torch", project]))
+        )
 
     def replace_torch(self) -> str:
         """Return the line that takes torch and its companions away and installs those for this machine."""

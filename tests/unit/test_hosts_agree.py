@@ -1,0 +1,38 @@
+"""Which cards are to be hidden is said by ``choose`` before torch is there, by ``configure`` afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.gpus.visible import mark_visible
+from rocm_wheels.hosts.choose.served import served_by, visible_line
+from rocm_wheels.hosts.configure.settings import settings_for
+
+# targets of the cards in the runtime's order (? is not known, - is not numbered), of torch, the variables
+CASES = [
+    ("gfx942 gfx1201 gfx942", "gfx942", {}, "0,2"),
+    ("gfx942 gfx1201 gfx942", "gfx942", {"ROCR_VISIBLE_DEVICES": "1,2"}, "1"),
+    ("gfx942 gfx1201 gfx942", "gfx942", {"ROCR_VISIBLE_DEVICES": "2,1,0"}, "0,2"),
+    ("gfx942 gfx942", "gfx942", {}, None),
+    ("gfx1201 gfx1201", "gfx942", {}, None),
+    ("gfx942 ?", "gfx942", {}, None),
+    ("? gfx942 gfx1201", "gfx942", {}, "0,1"),
+    ("gfx942 -", "gfx942", {}, None),
+    ("gfx1201 gfx942", "gfx12-generic", {}, "0"),
+]
+
+
+@pytest.mark.parametrize(("cards", "targets", "env", "left"), CASES)
+def test_the_same_cards_are_hidden(cards: str, targets: str, env: dict[str, str], left: str | None) -> None:
+    gpus = [
+        Gpu("amd", gfx=None if one in "?-" else one, native=None if one in "?-" else one, index=number)
+        if one != "-"
+        else Gpu("amd", name="a card without a driver")
+        for number, one in enumerate(cards.split())
+    ]
+    hardware = Hardware(tuple(mark_visible(gpus, env)[0]))
+    settings, _ = settings_for(hardware, targets.split(), env, "linux")
+    configured = {one.name: one.value for one in settings}.get("HIP_VISIBLE_DEVICES")
+    chosen = visible_line(served_by(targets.split(), hardware))
+    assert (chosen, configured) == (left and f"HIP_VISIBLE_DEVICES={left}", left)
