@@ -271,7 +271,8 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
      "warning", "torchvision 0.23.0 does not belong to torch 2.9.1+rocm7.1.0: 0.24 does", "install torch"),
     ("interpreter", lambda s: (install_torch(s, "gfx1100"),
                                install(s, "torchao", "0.14.0", tag="cp312-cp312-linux_x86_64")),
-     "error", "torchao 0.14.0 is built for cp312-cp312-linux_x86_64, and this is Python 3.11", "&& rocm-wheels install torch torchao"),
+     "error", "torchao 0.14.0 is built for cp312-cp312-linux_x86_64, and this is Python 3.11",
+     "&& rocm-wheels install torch torchao"),
     ("rocm-packages", lambda s: (install_torch(s, "gfx1100"), install(s, "rocm", "7.1.0"),
                                  install(s, "rocm-sdk-core", "7.2.0"), install(s, "rocm-sdk-devel", "7.1.0"),
                                  (s / "_rocm_sdk_devel").mkdir()),
@@ -282,7 +283,8 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("unreadable", lambda s: (install_torch(s, "gfx1100"), (s / "torchao-1.dist-info").mkdir()),
      "warning", "torchao-1.dist-info cannot be read", "delete it"),
     ("twice", lambda s: (install_torch(s, "gfx1100"), install(s, "torch", "2.8.0")),
-     "error", "lists torch as 2.8.0 and as 2.9.1+rocm7.1.0: an upgrade was broken off", "&& rocm-wheels install torch"),
+     "error", "lists torch as 2.8.0 and as 2.9.1+rocm7.1.0: an upgrade was broken off",
+     "&& rocm-wheels install torch"),
 ]  # fmt: skip
 
 
