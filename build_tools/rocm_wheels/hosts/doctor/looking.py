@@ -13,7 +13,7 @@ from rocm_wheels.gpus.look import look
 from rocm_wheels.hosts.choose.machine import Stated, host_of
 from rocm_wheels.hosts.doctor.machine import read_machine
 from rocm_wheels.hosts.doctor.subject import Subject
-from rocm_wheels.hosts.install.target import target_of
+from rocm_wheels.hosts.installed.environment import meant_python
 from rocm_wheels.hosts.installed.look import look_at_packages
 
 
@@ -30,7 +30,7 @@ def look_at(
     to be, as ``--gfx`` takes them (``none``: none). UsageError for a Python that does not run, and for GPUs
     that are none.
     """
-    installed = look_at_packages(target_of(python, env), env)
+    installed = look_at_packages(meant_python(python, env), env)
     hardware = (
         host_of(env, Stated(tuple(gfx))).hardware if gfx else _here(env, root, installed.environment.path)
     )

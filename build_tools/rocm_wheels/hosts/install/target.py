@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.installed.distributions import Distribution, read_distributions
-from rocm_wheels.hosts.installed.environment import Environment, read_environment
+from rocm_wheels.hosts.installed.environment import Environment, meant_python, read_environment
 from rocm_wheels.process import capture
 
 _ALL = re.compile(r".+")
@@ -70,21 +70,13 @@ class Target:
         return f"{self.environment.prefix} (Python {self.environment.version})"
 
 
-def target_of(given: Path | None, env: Mapping[str, str]) -> Path | None:
-    """Return the Python that is meant: given, else of the active environment; None for the running one."""
-    if given is not None:
-        return given
-    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
-    return Path(active) if active else None
-
-
 def look_at_target(given: Path | None, env: Mapping[str, str]) -> Target:
     """Ask an environment what it is.
 
     UsageError for no Python that runs or that no torch is built for; HostError for one that belongs to the
     system (PEP 668) or cannot be written to.
     """
-    named = target_of(given, env)
+    named = meant_python(given, env)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
     environment = read_environment(named, clean)
     said = _ask(environment.python, clean)

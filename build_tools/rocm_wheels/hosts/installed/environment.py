@@ -60,6 +60,14 @@ class Environment:
         return self.prefix != self.base_prefix
 
 
+def meant_python(given: Path | None, env: Mapping[str, str]) -> Path | None:
+    """Return the Python that is meant: given, else of the active environment; None for the running one."""
+    if given is not None:
+        return given
+    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
+    return Path(active) if active else None
+
+
 def read_environment(python: Path | None, env: Mapping[str, str]) -> Environment:
     """Return where ``python`` looks, the running one for None.
 
