@@ -187,6 +187,13 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
     assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
 
 
+IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)
+RX, POLARIS = Gpu("amd", gfx="gfx1100", index=1), Gpu("amd", gfx="gfx803", index=0)
+VEGA = Gpu("amd", gfx="gfx90c", index=0, integrated=True)
+RTX, KEPLER = Gpu("nvidia", capability="8.9"), Gpu("nvidia", capability="3.0", name="GK104")
+ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
+
+
 @pytest.mark.parametrize(
     ("hardware", "vendor", "target", "note"),
     [
@@ -199,6 +206,21 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
             None,
             "serves gfx1399 with Python 3.12: for the CPU",
         ),
+        # a card is better than graphics inside a processor, whoever made it
+        (Hardware(gpus=(IGPU, RTX)), "nvidia", "8.9", "compute capability 8.9"),
+        (Hardware(gpus=(IGPU, ARC)), "intel", None, "Intel GPUs"),
+        (Hardware(gpus=(RTX, RX)), "amd", "gfx1100", "with code for gfx1100"),
+        (Hardware(gpus=(IGPU, UHD)), "amd", "gfx1036", "with code for gfx1036"),
+        # of several GPUs the best that is served at all
+        (Hardware(gpus=(POLARIS, RX)), "amd", "gfx1100", "serves gfx803 with Python 3.12"),
+        (Hardware(gpus=(KEPLER, IGPU)), "amd", "gfx1036", "serves GK104 with Python 3.12"),
+        # none has kernels for it, and it runs another's
+        (
+            Hardware(gpus=(VEGA,)),
+            "none",
+            None,
+            "gfx90c can run kernels for gfx900 with HSA_OVERRIDE_GFX_VERSION=9.0.0",
+        ),
     ],
 )
 def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str | None, note: str) -> None:
@@ -209,6 +231,32 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
     (choice,) = choose(["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")}))
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "taken"),
+    [
+        ((IGPU, RTX), "2.8.0+cu128"),
+        ((RX, RTX), "2.9.0+rocm7.2"),
+        ((UHD, IGPU), "2.9.0+rocm7.2"),
+    ],
+)
+def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
+    gpus: tuple[Gpu, ...], taken: str
+) -> None:
+    from choose_indexes import host as host_with
+
+    url = "https://example.com/simple/"
+    names = [f"torch-{one}-py3-none-any.whl" for one in ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")]
+    (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)}))
+    assert choice.picked is not None and choice.picked.version == taken
+    only = Pages({f"{url}torch/": page(names[1])})
+    (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), only)
+    assert choice.picked is not None and choice.picked.version == "2.9.0+rocm7.2"
+    better = [note for note in choice.notes if note.startswith("the better GPU here is one of NVIDIA")]
+    assert len(better) == (gpus == (IGPU, RTX)) and not any(
+        "computes on the CPU" in one for one in choice.notes
+    )
 
 
 def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:

@@ -7,7 +7,7 @@ table. A tool that is missing, fails, hangs or prints rubbish is said and never 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,12 +50,17 @@ def look(
     gpus = _with_forced_nvidia(gpus, forced) if "nvidia" in vendors else gpus
     return replace(
         seen,
-        gpus=tuple(sorted(gpus, key=_rank)),
+        gpus=best_first(gpus),
         rocm=rocm,
         cuda=forced.cuda or seen.cuda,
         faults=(*seen.faults, *_unknown(gpus), *odd, *rocm_faults),
         tried=((f"{forced.chips_by} says which AMD GPUs there are",) if forced.chips_by else ()) + seen.tried,
     )
+
+
+def best_first(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Return GPUs in the order of ``Hardware.gpus``."""
+    return tuple(sorted(gpus, key=_rank))
 
 
 def _unknown(gpus: Sequence[Gpu]) -> list[str]:

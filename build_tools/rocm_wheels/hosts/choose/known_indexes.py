@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from packaging.version import Version
 
 from rocm_wheels.errors import HostError
+from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.hosts.choose.host import Host
-from rocm_wheels.hosts.choose.picking import vendor_of
+from rocm_wheels.hosts.choose.vendors import gpus_that_count
 from rocm_wheels.model.compat.builds import builds_of
+from rocm_wheels.model.compat.overrides import VARIABLE, overrides
 from rocm_wheels.model.compat.releases import Index, index_at, indexes_for
 
 
 def indexes_of(host: Host, channel: str) -> tuple[tuple[Index, ...], tuple[str, ...]]:
-    """Return the indexes for a machine, best first, with notes when those for its CPU are all there is.
+    """Return the indexes for the best GPU of a machine that any serves, with notes on GPUs that none does.
 
-    HostError when there is none at all.
+    Without such a GPU they are those for its CPU. HostError when there is none at all.
     """
-    vendor = vendor_of(host)
-    found = _asked(_target(host, vendor), vendor, host, channel)
+    found: tuple[Index, ...] = ()
+    missed: list[str] = []
+    for gpu in gpus_that_count(host):
+        if found := _asked(_target(gpu), gpu.vendor, host, channel):
+            break
+        missed.append(gpu.gfx or gpu.name or gpu.vendor)
     notes: tuple[str, ...] = ()
-    if not found and vendor != "none":
-        gpu = next(gpu for gpu in host.hardware.gpus if gpu.visible and gpu.vendor == vendor)
-        name = gpu.gfx or gpu.name or vendor
-        notes = (
-            f"no {channel} index that is known here serves {name} with Python {host.python}: for the CPU",
-        )
+    if missed:
+        names = " and ".join(dict.fromkeys(missed))
+        said = f"no {channel} index that is known here serves {names} with Python {host.python}"
+        notes = (said,) if found else (f"{said}: for the CPU", *_others_kernels(missed, host, channel))
+    if not found:
         found = _asked(None, "none", host, channel)
     if not found:
         raise HostError(
@@ -35,10 +42,11 @@ def indexes_of(host: Host, channel: str) -> tuple[tuple[Index, ...], tuple[str, 
 
 
 def index_of_vendor(host: Host, channel: str = "stable") -> Index | None:
-    """Return the index for the NVIDIA or Intel GPU of a machine without an AMD one; None without such."""
-    vendor = vendor_of(host)
-    found = _asked(_target(host, vendor), vendor, host, channel) if vendor in ("nvidia", "intel") else ()
-    return found[0] if found else None
+    """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
+    best = next(iter(gpus_that_count(host)), None)
+    if best is None or best.vendor not in ("nvidia", "intel"):
+        return None
+    return next(iter(_asked(_target(best), best.vendor, host, channel)), None)
 
 
 def targets_of_index(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
@@ -53,11 +61,19 @@ def targets_of_index(base: str, platform: str, torch: Version | None) -> tuple[s
     )
 
 
-def _target(host: Host, vendor: str) -> str | None:
-    if vendor == "amd":
-        return host.hardware.usable[0].gfx
-    same = [gpu for gpu in host.hardware.gpus if gpu.visible and gpu.vendor == vendor]
-    return same[0].capability if same and vendor == "nvidia" else None
+def _target(gpu: Gpu) -> str | None:
+    return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
+
+
+def _others_kernels(missed: Sequence[str], host: Host, channel: str) -> Iterator[str]:
+    """Say of a GPU that no index has kernels for whose kernels it is known to run, where some has those."""
+    known = overrides().cards
+    for name in dict.fromkeys(missed) if host.platform == "linux" else ():
+        for option in known.get(name, ()):
+            if not option.risky and _asked(option.target, "amd", host, channel):
+                posing = f"{VARIABLE}={option.version}"
+                yield f"{name} can run kernels for {option.target} with {posing}: --gfx {option.target}"
+                break
 
 
 def _asked(target: str | None, vendor: str, host: Host, channel: str) -> tuple[Index, ...]:

@@ -11,10 +11,11 @@ from rocm_wheels.hosts.choose.devices import Devices
 from rocm_wheels.hosts.choose.documents import unlisted
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.misses import nearest
-from rocm_wheels.hosts.choose.picking import Picked, vendor_of
+from rocm_wheels.hosts.choose.picking import Picked
 from rocm_wheels.hosts.choose.ranking import Ranked
 from rocm_wheels.hosts.choose.served import Served, amd_gpus
 from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
+from rocm_wheels.hosts.choose.vendors import vendor_of
 from rocm_wheels.index.reading import file_name
 from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.variants.order import NARROWED
@@ -72,10 +73,10 @@ def _cpu(found: Findings) -> Iterator[str]:
     if is_for_cpu(found):
         unsaid = found.best.offer.name.label is None and kind_of(found.best.offer.version) != "cpu"
         named = "has no label, and is the wheel for the CPU as far as anything says" if unsaid else _FOR_CPU
-        yield f"{file} {named}: {_why_cpu(found, vendor)}"
+        yield f"{file} {named}: {_why_cpu(found)}"
     elif found.rocm:
         but = "" if vendor == "amd" else ", and computes on the CPU without one"
-        yield f"{file} requires {found.rocm}, so it is a build for AMD GPUs{but}: {_why_cpu(found, vendor)}"
+        yield f"{file} requires {found.rocm}, so it is a build for AMD GPUs{but}: {_why_cpu(found)}"
     elif found.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
     if vendor in _VENDORS and kind_of(found.best.offer.version) not in ("cuda", "xpu"):
@@ -83,13 +84,14 @@ def _cpu(found: Findings) -> Iterator[str]:
 
         theirs = index_of_vendor(found.host)
         where = f": their wheels are at {theirs.url}" if theirs else ""
-        yield f"the GPU here is one of {_VENDORS[vendor]}{where}"
+        which = "better GPU" if found.host.hardware.usable else "GPU"
+        yield f"the {which} here is one of {_VENDORS[vendor]}{where}"
 
 
-def _why_cpu(found: Findings, vendor: str) -> str:
+def _why_cpu(found: Findings) -> str:
     missed = [one for one in found.picked.out if one.offer.stage is Stage.PROPERTIES]
     same = [one for one in missed if one.offer.version == found.picked.version]
-    if vendor != "amd":
+    if not found.host.hardware.usable:
         return _without_gpu(found.host)
     if not same:
         return "the index has no build for AMD GPUs that fits"

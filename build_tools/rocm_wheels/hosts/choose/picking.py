@@ -14,6 +14,7 @@ from rocm_wheels.hosts.choose.documents import Document, read_document
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.ranking import Ranked, Ranking, rank
 from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
+from rocm_wheels.hosts.choose.vendors import vendors_of
 from rocm_wheels.index.reach import Reach
 from rocm_wheels.index.reading import stated_digest
 from rocm_wheels.variants.document import Properties, VariantMetadata
@@ -36,14 +37,6 @@ class Picked:
     second_best: bool = False
 
 
-def vendor_of(host: Host) -> str:
-    """Return whose GPU counts: ``amd``, ``nvidia``, ``intel``, ``apple``; ``none`` without one."""
-    if host.hardware.usable:
-        return "amd"
-    there = [gpu.vendor for gpu in host.hardware.gpus if gpu.visible]
-    return next((vendor for vendor in ("nvidia", "intel", "apple") if vendor in there), "none")
-
-
 def pick(sifted: Sifted, requirement: Requirement, host: Host, reach: Reach) -> Picked:
     """Pick the newest version of which a wheel fits, builds for this machine's GPU before others."""
     tiers, out = _tiers(sifted, requirement, host)
@@ -54,7 +47,7 @@ def pick(sifted: Sifted, requirement: Requirement, host: Host, reach: Reach) -> 
             if ranking.ranked:
                 rest = _rest(tiers, version, seen, ranking)
                 candidates = _candidates(ranking, [*out, *seen, *rest])
-                return Picked(version, document, ranking, candidates, (*out, *seen), bool(number))
+                return Picked(version, document, ranking, candidates, (*out, *seen), number + 1 == len(tiers))
     nothing = Ranking((), (), {})
     return Picked(
         None, Document(VariantMetadata((), {})), nothing, _candidates(nothing, [*out, *seen]), (*out, *seen)
@@ -65,23 +58,26 @@ _Tier = dict[Version, list[Offer]]
 
 
 def _tiers(sifted: Sifted, requirement: Requirement, host: Host) -> tuple[list[_Tier], list[Ranked]]:
-    """Part the wheels that fit into builds for this machine, and those that will do; others are out.
+    """Part the wheels that fit into builds for this machine's GPUs, the best first, and those that will do.
 
-    ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for another vendor's GPU
-    is never taken in place of one for the CPU. One that is asked for by its local version is.
+    ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
+    that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
+    version is.
     """
     out = [Ranked(offer, {}, offer.reason) for offer in sifted.out]
     local = any("+" in one.version for one in requirement.specifier)
-    vendor = vendor_of(host)
-    tiers: list[_Tier] = [{}, {}]
+    kinds = [_OWN[vendor] for vendor in vendors_of(host) if vendor in _OWN]
+    first = kinds or ["cpu"]
+    tiers: list[_Tier] = [{} for _ in (*first, "the rest")]
     for version, offers in sifted.usable.items():
         kind = kind_of(version)
-        if local or not kind or kind == _OWN.get(vendor, "cpu"):
-            tiers[0][version] = list(offers)
-        elif kind == "cpu" or vendor not in _OWN:
-            tiers[1][version] = list(offers)
+        if local or not kind or kind in first:
+            tiers[first.index(kind) if kind in first and not local else 0][version] = list(offers)
+        elif kind == "cpu" or not kinds:
+            tiers[-1][version] = list(offers)
         else:
-            reason = f"a build for {_NAMES[kind]} (+{version.local}); this machine has {_NAMES[_OWN[vendor]]}"
+            theirs = " and ".join(_NAMES[one] for one in kinds)
+            reason = f"a build for {_NAMES[kind]} (+{version.local}); this machine has {theirs}"
             out += [Ranked(offer.out(Stage.BUILD, reason), {}, reason) for offer in offers]
     return tiers, out
 
