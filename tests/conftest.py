@@ -1,23 +1,32 @@
-"""What all tests start from: signals as a terminal leaves them, and which module begins first."""
+"""What all tests start from: signals as a terminal leaves them, and who runs which module when."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 INTEGRATION = Path(__file__).with_name("integration")
 
+# Modules that share what is long to make: a finished demo, which is new for the first of them only, and a
+# world of tiny projects in which ROCm is installed. On few cores one worker takes them all.
+SHARED = (
+    ("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
+    ("test_build_faults", "test_build_faults_disk", "test_build_faults_killed"),
+)
+FEW = 3
+
 # The modules that take longest, longest first (`--durations=0` tells). They begin before all others, so
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
 LONG = (
-    *("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
-    *("test_checkout_killed", "test_patches_killed", "test_build_faults_killed", "test_build_faults"),
-    *("test_build_faults_disk", "test_build_trees", "test_torch_across_pythons", "test_index"),
-    *("test_wheel_rewrite_installs", "test_checkout", "test_patches", "test_lock", "test_hipify"),
-    *("test_sources_names", "test_checkout_triton_vision_apex", "test_quickstart", "test_choose_uv"),
-    *("test_checkout_several", "test_checkout_locked", "test_network", "test_static_checks", "test_clean"),
+    *SHARED[0],
+    *("test_checkout_killed", "test_patches_killed", *SHARED[1], "test_build_trees"),
+    *("test_torch_across_pythons", "test_index", "test_wheel_rewrite_installs", "test_checkout"),
+    *("test_patches", "test_lock", "test_hipify", "test_sources_names", "test_checkout_triton_vision_apex"),
+    *("test_quickstart", "test_choose_uv", "test_checkout_several", "test_checkout_locked", "test_network"),
+    *("test_static_checks", "test_clean"),
 )
 
 
@@ -31,7 +40,24 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the long modules where several workers share the suite; alone, keep the order of files."""
-    if hasattr(config, "workerinput"):
-        rank = {INTEGRATION / f"{name}.py": n for n, name in enumerate(LONG)}
-        items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    """Begin with the long modules where several workers share the suite, and always with the demo itself."""
+    order = LONG if hasattr(config, "workerinput") else SHARED[0]
+    rank = {INTEGRATION / f"{name}.py": n for n, name in enumerate(order)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker take all modules that share something, where there are few workers."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    first = {f"{name}.py": f"{names[0]}.py" for names in SHARED for name in names}
+
+    class Modules(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder, _, name = super()._split_scope(nodeid).rpartition("/")
+            return f"{folder}/{first.get(name, name) if self.numnodes <= FEW else name}"
+
+    return Modules(config, log)

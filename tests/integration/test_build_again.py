@@ -108,8 +108,8 @@ def test_pieces_of_a_killed_run_do_not_stay(demo: Demo) -> None:
     name = demo.wheels()["torch"].name
     pieces = [demo.folder / "wheels" / f".{name}.x1.part"]
     work = demo.folder / "sources" / ".rocm-wheels"
-    step = next(place for place in (work / "fresh").iterdir() if place.name.startswith("build-pytorch-"))
-    pieces.append(step / ".fresh-x1" / name)
+    step = next((work / "steps").glob("build-pytorch-cp3??.json")).stem  # others are of a set a target
+    pieces.append(work / "fresh" / step / ".fresh-x1" / name)
     for piece in pieces:
         piece.parent.mkdir(exist_ok=True)
         piece.write_text("half a wheel")

@@ -23,10 +23,10 @@ def test_rocm_is_installed_there_and_then_built_with(demo: Demo, tmp_path: Path)
     words = [*ONLY_TRITON, "--current-env", "--install-rocm", "--find-links", str(packages)]
     words += ["--rocm-extras", ",".join(f"device-{target}" for target in TARGETS)]
     words += ["--work-dir", str(tmp_path / "work")]
-    ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
+    ended = demo.build(*words, output="into mine", VIRTUAL_ENV=str(venv))
     assert ended.code == 0, ended.err
-    assert [wheel.name.split("-")[0] for wheel in (demo.folder / "current").glob("*.whl")] == ["triton"]
-    again = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
+    assert [wheel.name.split("-")[0] for wheel in (demo.folder / "into mine").glob("*.whl")] == ["triton"]
+    again = demo.build(*words, output="into mine", VIRTUAL_ENV=str(venv))
     assert (again.code, "up to date" in again.out) == (0, True), again.err
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,28 +16,20 @@ from rocm_wheels.model.project import load_project
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
 from rocm_wheels.sources.pins.choose import Pin
 
+# Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "reset", "add")
-DRIVER = """
-import os, sys
-from pathlib import Path
-from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
-from rocm_wheels.sources.pins.choose import Pin
-url, ref, tree, python, commit = sys.argv[1:]
-request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"),
-    commit_hipify=commit == "True", local_origin=True)
-checkout(request, env=os.environ, python=Path(python))
-"""
 # Counts the commands that we start (several at a time: each takes the first number whose file nobody has
-# made), writes them down, and at number KILL_AT ends us, as `kill -9` would, before or after the command
-# did its work.
+# made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
+# `kill -9` would, before or after the command did its work.
 SHIM = """#!/bin/sh
 seen=; for word in "$@"; do
   if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
   else break; fi
 done
-set -C; n=1
+set -C; n=; read -r n 2> /dev/null < "$SHIM_FOLDER/taken"; n=$((n + 1))
 until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
+echo $n >| "$SHIM_FOLDER/taken"
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
 if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
   REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
@@ -67,35 +60,59 @@ class Killed:
     def run(self, ref: str, at: int, how: str, *, commit: bool = True) -> list[str]:
         """Check out; return the commands that were started (their first word)."""
         begin_count(self.folder)
-        env = {
-            **self.upstream.env,
-            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
-            "SHIM_FOLDER": str(self.folder),
-            "KILL_AT": str(at),
-            "KILL_HOW": how,
-        }
-        python = str(self.bin / "python")
-        command = [sys.executable, "-c", DRIVER, self.upstream.url, ref, str(self.tree), python, str(commit)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == (-9 if at else 0), done.stderr
+        env = counting(self.upstream.env, self.bin, self.folder, at, how)
+        request, python = self.request(ref, commit), self.bin / "python"
+        ended = in_a_process(lambda: checkout(request, env=os.environ, python=python), env)
+        assert ended == (-9 if at else 0)
         return commands(self.folder)
 
-    def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
+    def request(self, ref: str, commit: bool) -> CheckoutRequest:
         pin = Pin(self.upstream.url, ref, "test")
-        request = CheckoutRequest(
+        return CheckoutRequest(
             load_project("pytorch"), self.tree, pin, commit_hipify=commit, local_origin=True
         )
-        return checkout(request, env=self.upstream.env, python=Path(sys.executable))
+
+    def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
+        return checkout(self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable))
 
     def rescued(self) -> list[str]:
         refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")
         return refs.splitlines()
 
 
+def in_a_process(work: Callable[[], object], env: Mapping[str, str]) -> int:
+    """Do something in a process of its own; return its exit code, or minus the signal that ended it.
+
+    A copy of this one: a fresh Python would take longer to import what it needs than to be killed.
+    """
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.environ.clear()
+            os.environ.update(env)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def counting(env: Mapping[str, str], programs: Path, folder: Path, at: int, how: str) -> dict[str, str]:
+    """Return the environment in which the shims in ``programs`` count, and cut at a number."""
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    return {**env, "PATH": path, "SHIM_FOLDER": str(folder), "KILL_AT": str(at), "KILL_HOW": how}
+
+
 def begin_count(folder: Path) -> None:
     """Let the commands of a run be counted from one."""
     shutil.rmtree(folder / "started", ignore_errors=True)
     (folder / "started").mkdir()
+    (folder / "taken").unlink(missing_ok=True)
 
 
 def commands(folder: Path) -> list[str]:

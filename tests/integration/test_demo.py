@@ -84,8 +84,18 @@ class Ended:
     err: str
 
 
-@pytest.fixture(scope="module")
+_finished: list[Demo] = []  # modules share one: each has this fixture of its own
+
+
+@pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """A finished demo. It is as new for this module only, which conftest lets begin before the others."""
+    if not _finished:
+        _finished.append(finish_demo(tmp_path_factory))
+    return _finished[0]
+
+
+def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     env = {
         k: v
         for k, v in os.environ.items()
@@ -226,7 +236,11 @@ def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: s
     index = str(demo.folder / "release" / "index")
     words = ["choose", "torch", "--index", index, "--gfx", machine, "--json"]
     chosen = subprocess.run(
-        [sys.executable, "-m", "rocm_wheels", *words], env=demo.env, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "rocm_wheels", *words],
+        env=demo.env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert begin
     (choice,) = json.loads(chosen.stdout)["choices"]
@@ -303,7 +317,7 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert ended.err.count("nothing to do: every wheel is up to date") == 2
     assert "by-pip is up to date" in ended.err and "by-uv is up to date" in ended.err
     assert "added " not in ended.out
-    changed = {p for p, s in snapshot(demo.folder).items() if before.get(p) != s}
+    changed = changed_since(before, demo.folder)
     assert not {p for p in changed if p.suffix in {".whl", ".o", ".so", ".hip", ".cu"}}
     ignored = {"__pycache__", ".locks", ".lock"}
     places = {"environments", "installed", "release"}
@@ -634,12 +648,23 @@ def targets_in(wheel: Path) -> set[str]:
     return {str(code.target) for objects in read_wheel(wheel).values() for code in objects}
 
 
-def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
-    return {
-        p: (s.st_mtime_ns, s.st_size)
-        for p in folder.rglob("*")
-        if p.is_file() and not p.is_symlink() and (s := p.stat())
-    }
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files below a folder: when each was written, and how long it is. A demo has a hundred thousand."""
+    found, waiting = {}, [str(folder)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    state = entry.stat(follow_symlinks=False)
+                    found[entry.path] = (state.st_mtime_ns, state.st_size)
+    return found
+
+
+def changed_since(before: dict[str, tuple[int, int]], folder: Path) -> set[Path]:
+    """The files that are new, or were written since."""
+    return {Path(path) for path, state in snapshot(folder).items() if before.get(path) != state}
 
 
 def objects_in(source: Path) -> dict[Path, int]:

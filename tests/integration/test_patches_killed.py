@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from patch_trees import DEEP, Patched
-from source_trees import content, isolated_environment, make_upstream
-from test_checkout_killed import SHIM, begin_count, commands, points
+from source_trees import Upstream, content, isolated_environment, make_upstream
+from test_checkout_killed import SHIM, begin_count, commands, counting, in_a_process, points
 
-DRIVER = """
-import os, sys
-from pathlib import Path
-sys.path[:0] = [sys.argv[1]]
-from patch_trees import Patched
-from source_trees import Upstream
-up = Upstream(Path(sys.argv[2]), dict(os.environ))
-Patched(up, Path(sys.argv[3]), Path(sys.argv[4])).checkout()
-"""
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 @pytest.mark.slow
@@ -70,15 +59,7 @@ def cut(tree: Patched, template: Path, at: int, how: str) -> list[str]:
     begin_count(folder)
     shutil.rmtree(tree.directory)
     shutil.copytree(template, tree.directory, symlinks=True)
-    env = {
-        **tree.upstream.env,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "SHIM_FOLDER": str(folder),
-        "KILL_AT": str(at),
-        "KILL_HOW": how,
-    }
-    here, up = str(Path(__file__).parent), str(tree.upstream.folder)
-    command = [sys.executable, "-c", DRIVER, here, up, str(tree.directory), str(tree.folder)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == (-9 if at else 0), done.stderr
+    env = counting(tree.upstream.env, folder, folder, at, how)
+    there = Patched(Upstream(tree.upstream.folder, env), tree.directory, tree.folder)
+    assert in_a_process(there.checkout, env) == (-9 if at else 0)
     return commands(folder)
