@@ -242,14 +242,21 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
     ],
 )
 def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
-    gpus: tuple[Gpu, ...], taken: str
+    gpus: tuple[Gpu, ...], taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from choose_indexes import host as host_with
 
+    def texts(_: Reach, _url: str, name: str, _size: int | None) -> tuple[bytes, None]:
+        return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
+
+    monkeypatch.setattr(Pages, "texts", texts)
+
     url = "https://example.com/simple/"
-    names = [f"torch-{one}-py3-none-any.whl" for one in ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")]
+    versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")
+    names = [f"torch-{one}-cp312-cp312-linux_x86_64.whl" for one in versions]
     (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)}))
     assert choice.picked is not None and choice.picked.version == taken
+    assert not any("computes on the CPU" in one for one in choice.notes), choice.notes
     only = Pages({f"{url}torch/": page(names[1])})
     (choice,) = choose(["torch"], url, host_with(Hardware(gpus=gpus)), only)
     assert choice.picked is not None and choice.picked.version == "2.9.0+rocm7.2"

@@ -26,6 +26,7 @@ from rocm_wheels.hosts.choose.pages import UnreachableIndexError, is_page
 from rocm_wheels.hosts.choose.picking import Picked, pick
 from rocm_wheels.hosts.choose.served import Served, amd_gpus, served_by, visible_line
 from rocm_wheels.hosts.choose.sift import Sifted, kind_of, sift
+from rocm_wheels.hosts.choose.vendors import kinds_of
 from rocm_wheels.index.reach import Reach, base_url, local_path
 from rocm_wheels.variants.document import NULL_LABEL
 
@@ -165,8 +166,8 @@ def _layout(picked: Picked, devices: Devices | None, located: Located, host: Hos
     kind = kind_of(best.offer.version)
     if not gpus or not has_code(best.offer):
         return layout, ()
-    if kind and kind != "rocm":
-        return layout, served_by((), host.hardware)
+    if kind and kind != "rocm":  # for another GPU that is here, or for none
+        return layout, () if kind in kinds_of(host) else served_by((), host.hardware)
     if family:
         from rocm_wheels.model.gfx import gfx_families
 

@@ -14,14 +14,13 @@ from rocm_wheels.hosts.choose.documents import Document, read_document
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.hosts.choose.ranking import Ranked, Ranking, rank
 from rocm_wheels.hosts.choose.sift import Offer, Sifted, Stage, kind_of
-from rocm_wheels.hosts.choose.vendors import vendors_of
+from rocm_wheels.hosts.choose.vendors import kinds_of
 from rocm_wheels.index.reach import Reach
 from rocm_wheels.index.reading import stated_digest
 from rocm_wheels.variants.document import Properties, VariantMetadata
 
 _JOBS = 8
 _NAMES = {"rocm": "AMD GPUs", "cuda": "NVIDIA GPUs", "xpu": "Intel GPUs", "cpu": "the CPU"}
-_OWN = {"amd": "rocm", "nvidia": "cuda", "intel": "xpu"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ def _tiers(sifted: Sifted, requirement: Requirement, host: Host) -> tuple[list[_
     """
     out = [Ranked(offer, {}, offer.reason) for offer in sifted.out]
     local = any("+" in one.version for one in requirement.specifier)
-    kinds = [_OWN[vendor] for vendor in vendors_of(host) if vendor in _OWN]
-    first = kinds or ["cpu"]
+    kinds = kinds_of(host)
+    first = kinds or ("cpu",)
     tiers: list[_Tier] = [{} for _ in (*first, "the rest")]
     for version, offers in sifted.usable.items():
         kind = kind_of(version)

@@ -6,6 +6,8 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.look import best_first
 from rocm_wheels.hosts.choose.host import Host
 
+_KINDS = {"amd": "rocm", "nvidia": "cuda", "intel": "xpu"}
+
 
 def gpus_that_count(host: Host) -> tuple[Gpu, ...]:
     """Return the GPUs that programs may use, best first; of AMD's those with a known target."""
@@ -16,6 +18,11 @@ def gpus_that_count(host: Host) -> tuple[Gpu, ...]:
 def vendors_of(host: Host) -> tuple[str, ...]:
     """Return whose GPUs there are, the best first: ``amd``, ``nvidia``, ``intel``, ``apple``."""
     return tuple(dict.fromkeys(gpu.vendor for gpu in gpus_that_count(host)))
+
+
+def kinds_of(host: Host) -> tuple[str, ...]:
+    """Return what builds for these GPUs are called (``sift.kind_of``), for the best GPU first."""
+    return tuple(_KINDS[vendor] for vendor in vendors_of(host) if vendor in _KINDS)
 
 
 def vendor_of(host: Host) -> str:
