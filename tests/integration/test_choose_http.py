@@ -157,6 +157,12 @@ def test_families_of_an_index_of_ours(
             2,
             "--gfx gfx11-generic is code for several GPUs, and none of them",
         ),
+        (
+            ["torch", "--channel", "dev"],
+            2,
+            "--channel dev is of the indexes that are known, and --index names",
+        ),
+        (["torch", "--platform", "macos"], 17, "tip: name an index with wheels for this platform"),
         (["torch", "--gfx", " , "], 2, "--gfx names no GPU"),
         (["torch", "--gfx", "none,gfx942"], 2, "either GPUs or none"),
         (["torch", "--rocm", "seven"], 2, "--rocm: 'seven' is not a version like 7.2"),

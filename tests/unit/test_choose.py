@@ -482,7 +482,12 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
         ("torch==", machine(), UsageError, "'torch==' is not a requirement"),
         ("torch @ https://x/torch.whl", machine(), UsageError, "names a file: there is nothing to choose"),
         ("torch; python_version > '3'", machine(), UsageError, "has a marker"),
-        ("torhc", machine(), HostError, "has no project torhc\ntip: is the name right, and the index?"),
+        (
+            "torhc",
+            machine(),
+            HostError,
+            "has no project torhc; did you mean torch?\ntip: is the name right, and the index?",
+        ),
         ("torch>=3", machine(), HostError, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
         (
             "torch[device-gfx943]",
@@ -510,6 +515,12 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
         ),
         ("vision", machine(), HostError, "this machine has no AMD GPU whose target is known"),
         ("audio", machine(), HostError, "for cp311-cp311, this is Python 3.12"),
+        (
+            "vision[device-gfx942]",
+            machine("gfx942"),
+            HostError,
+            "has no extra device-gfx942\ntip: it has none of that kind: ask without",
+        ),
         ("text", machine(), HostError, "wants Python >=3.13, this is 3.12.4"),
         (
             "data",

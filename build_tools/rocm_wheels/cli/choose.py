@@ -9,6 +9,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.errors import UsageError
 from rocm_wheels.shell import hide_credentials
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ The exit code is 17 when nothing fits; the wheel that came nearest is named.
 @click.option(
     "--channel",
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
-    default="stable",
-    show_default=True,
-    help="Without --index: of which channel.",
+    help="Of the indexes that are known, without --index [default: stable].",
 )
 @click.option("--pre", is_flag=True, help="Take pre-releases too.")
 @click.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
@@ -72,7 +71,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     python: str | None,
     platform: str | None,
     enable: tuple[str, ...],
-    channel: str,
+    channel: str | None,
     pre: bool,
     retries: int,
     everything: bool,
@@ -83,8 +82,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.hosts.choose.machine import Stated, host_of
     from rocm_wheels.index.reach import Reach
 
+    one_of_both(index, channel)
     host = host_of(environment(), Stated(gfx, rocm, python, platform, enable))
-    choices = choose(requirements, index, host, Reach(retries=retries), channel=channel, pre=pre)
+    choices = choose(requirements, index, host, Reach(retries=retries), channel=channel or "stable", pre=pre)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
         click.echo(hide_credentials(json.dumps(whole, indent=1)))
@@ -94,6 +94,15 @@ def command(  # noqa: PLR0917 - click passes them by name
     for choice in choices:
         for note in choice.notes:
             log.note(f"{choice.project}: {note}" if len(choices) > 1 else note)
+
+
+def one_of_both(index: str | None, channel: str | None) -> None:
+    """Refuse a channel beside an index, which has none. Raises UsageError."""
+    if index is not None and channel is not None:
+        raise UsageError(
+            f"--channel {channel} is of the indexes that are known, and --index names another",
+            tip="leave one of them out",
+        )
 
 
 def host_as_json(host: Host) -> dict[str, object]:

@@ -59,7 +59,11 @@ Downloads are kept in ~/.cache/rocm-wheels, and go on where they broke off.
     metavar="URL",
     help="Where comes from what the index has not [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
-@click.option("--channel", default="stable", show_default=True, help="Of the known indexes, which.")
+@click.option(
+    "--channel",
+    metavar="NAME",
+    help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
+)
 @click.option("--pre", is_flag=True, help="Pre-releases too.")
 @click.option(
     "--gfx",
@@ -79,7 +83,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     target_python: Path | None,
     index: str | None,
     dependency_index: str | None,
-    channel: str,
+    channel: str | None,
     pre: bool,
     gfx: tuple[str, ...],
     rocm: str | None,
@@ -89,12 +93,14 @@ def command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
+    from rocm_wheels.cli.choose import one_of_both
     from rocm_wheels.errors import UsageError
     from rocm_wheels.hosts.install import Request, carry_out, make_plan
     from rocm_wheels.hosts.install.plan import as_json as plan_as_json
 
     if cache_dir is not None and no_cache:
         raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
+    one_of_both(index, channel)
     env = environment()
     request = Request(
         packages=packages,
@@ -102,7 +108,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         dependency_index=dependency_index,
         python=target_python,
         installer="uv" if by_uv else "pip",
-        channel=channel,
+        channel=channel or "stable",
         pre=pre,
         gfx=gfx,
         rocm=rocm,

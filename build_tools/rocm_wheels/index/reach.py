@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ACCEPT = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
 _READ_WHOLE = 64 << 10  # cheaper than asking for ranges
 _TEXT_LIMIT = 64 << 20
+_WHAT_IS_ONE = "name a folder that is there, or a URL that begins with https://, http:// or file://"
 _TYPES = {".html": "text/html", ".json": JSON_TYPE}
 
 
@@ -189,5 +190,5 @@ def base_url(index: str) -> str:
         return index if index.endswith("/") else index + "/"
     path = Path(index).resolve()
     if not path.is_dir():
-        raise UsageError(f"{index} is neither a folder nor the URL of an index")
+        raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_WHAT_IS_ONE)
     return path.as_uri() + "/"

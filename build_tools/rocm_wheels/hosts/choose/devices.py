@@ -87,14 +87,16 @@ def choose_devices(
     offered = [
         extra for extra in map(canonicalize_name, metadata.provides_extra) if extra.startswith(_PREFIX)
     ]
-    if not offered:
-        return None
     named = [str(canonicalize_name(extra)) for extra in asked if canonicalize_name(extra).startswith(_PREFIX)]
+    if not offered and not named:
+        return None
     for extra in named:
         if extra not in offered:
             raise HostError(
                 f"{offer.file} has no extra {extra}{did_you_mean(extra, offered)}",
-                tip=f"it has {', '.join(sorted(offered))}",
+                tip=f"it has {', '.join(sorted(offered))}"
+                if offered
+                else "it has none of that kind: ask without",
             )
     wanted = {gpu: _extra_for(gpu, offered) for gpu in amd_gpus(place.host.hardware)}
     extras = named or list(dict.fromkeys(extra for extra in wanted.values() if extra))

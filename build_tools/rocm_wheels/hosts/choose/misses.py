@@ -35,9 +35,9 @@ def nothing_fits(
     near = nearest(picked.out, host)
     count = len({one.offer.file for one in picked.out})
     said = f"of {count} wheels the nearest is {near.offer.file}" if count > 1 else near.offer.file
-    failure = HostError(
-        f"no wheel of {requirement} in {where} fits this machine", tip=_TIPS[near.offer.stage]
-    )
+    foreign = near.offer.stage is Stage.TAGS and "this is Python" not in near.reason
+    tip = "name an index with wheels for this platform: --index URL" if foreign else _TIPS[near.offer.stage]
+    failure = HostError(f"no wheel of {requirement} in {where} fits this machine", tip=tip)
     failure.__cause__ = HostError(f"{said}: {near.reason}")
     return failure
 
