@@ -14,6 +14,7 @@ from rocm_wheels.errors import HostError, UsageError, explain
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.hosts.choose.choosing import choose
 from rocm_wheels.hosts.choose.host import Host
+from rocm_wheels.hosts.choose.known_indexes import indexes_of
 from rocm_wheels.hosts.choose.machine import Stated, host_of, own_platform
 from rocm_wheels.index.reach import Answer, Reach, UnreachableError
 from rocm_wheels.model.compat.releases import indexes_for
@@ -264,6 +265,24 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     assert len(better) == (gpus == (IGPU, RTX)) and not any(
         "computes on the CPU" in one for one in choice.notes
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cuda", "name"),
+    [
+        (RTX, None, "cu130"),
+        (RTX, "13.1", "cu130"),
+        (RTX, "12.4", "cu126"),  # a driver serves every minor version of its major one
+        (Gpu("nvidia", capability="12.0"), "12.8", "cu128"),
+        (Gpu("nvidia", capability="12.0", name="RTX 5090"), "11.8", "cpu"),
+    ],
+)
+def test_cuda_is_no_newer_than_nvidias_driver(gpu: Gpu, cuda: str | None, name: str) -> None:
+    from choose_indexes import host as host_with
+
+    found, notes = indexes_of(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
+    assert found[0].url.endswith(name)
+    assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(notes)) == (cuda == "11.8")
 
 
 def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:

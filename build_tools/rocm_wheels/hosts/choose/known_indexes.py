@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
@@ -25,7 +26,7 @@ def indexes_of(host: Host, channel: str) -> tuple[tuple[Index, ...], tuple[str, 
     for gpu in gpus_that_count(host):
         if found := _asked(_target(gpu), gpu.vendor, host, channel):
             break
-        missed.append(gpu.gfx or gpu.name or gpu.vendor)
+        missed.append(_named(gpu, host))
     notes: tuple[str, ...] = ()
     if missed:
         names = " and ".join(dict.fromkeys(missed))
@@ -61,6 +62,12 @@ def targets_of_index(base: str, platform: str, torch: Version | None) -> tuple[s
     )
 
 
+def _named(gpu: Gpu, host: Host) -> str:
+    name = gpu.gfx or gpu.name or gpu.vendor
+    driver = host.hardware.cuda if gpu.vendor == "nvidia" else None
+    return f"{name} (whose driver has CUDA {driver})" if driver else name
+
+
 def _target(gpu: Gpu) -> str | None:
     return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
 
@@ -77,7 +84,7 @@ def _others_kernels(missed: Sequence[str], host: Host, channel: str) -> Iterator
 
 
 def _asked(target: str | None, vendor: str, host: Host, channel: str) -> tuple[Index, ...]:
-    return indexes_for(
+    found = indexes_for(
         target,
         vendor=vendor,
         platform=host.platform,
@@ -85,3 +92,11 @@ def _asked(target: str | None, vendor: str, host: Host, channel: str) -> tuple[I
         python=host.python,
         machine=host.machine,
     )
+    driver = host.hardware.cuda if vendor == "nvidia" else None
+    return tuple(one for one in found if driver is None or _cuda(one) <= Version(driver).major)
+
+
+def _cuda(index: Index) -> int:
+    """Return the major version of CUDA that an index is for; a driver serves all minor ones of its own."""
+    found = re.search(r"/cu(\d+)\d/?$", index.url)
+    return int(found[1]) if found else 0
