@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from rocm_wheels import log, process
 from rocm_wheels.errors import DataError, HostError
 from rocm_wheels.hosts.install.belonging import unmet
@@ -53,6 +55,7 @@ def carry_out(
         folder = plan.folder(cache)
         _link(plan, files, folder)
         _build(planned, folder, env)
+        _remove_halves(plan)
         _install(plan, files, folder, env, cached=cached)
         said = check(plan, files)
         shutil.rmtree(folder, ignore_errors=True)
@@ -160,6 +163,22 @@ def _build(planned: Planned, folder: Path, env: Mapping[str, str]) -> None:
                 tip="nothing was installed",
             )
             (folder / one.shown).unlink()
+
+
+def _remove_halves(plan: Plan) -> None:
+    """Remove the records that a killed installation left half written: no installer gets past them.
+
+    uv takes such a package for installed, pip cannot uninstall it. The files themselves are written anew.
+    """
+    projects = {item.offer.project for item in plan.changed}
+    for info in sorted(one for place in plan.target.places for one in place.glob("*.dist-info")):
+        if canonicalize_name(info.name.split("-", 1)[0]) not in projects:
+            continue
+        installer = info / "INSTALLER"
+        ours = not installer.is_file() or installer.read_text(encoding="utf-8").strip() in ("pip", "uv", "")
+        if not (info / "METADATA").is_file() or (ours and not (info / "RECORD").is_file()):
+            log.note(f"removing {info}, which is left of an installation that was broken off")
+            shutil.rmtree(info)
 
 
 def _install(
