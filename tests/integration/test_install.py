@@ -332,7 +332,7 @@ def test_wrong_input(
         (["numpy", "--index", str(tmp_path / "nowhere")], 2, "neither a folder nor the URL"),
         (["--target-python", str(tmp_path / "nowhere")], 2, "there is no Python"),
         (["--target-python", str(tmp_path)], 2, "no virtual environment"),
-        (["--target-python", str(closed)], 2, "asking"),
+        (["--target-python", str(closed)], 2, "is no program that can be started"),
         (["--target-python", str(managed)], 17, "PEP 668"),
         (["--pip"], 17, "has no pip"),
         (["--gfx", "gfx9999zz"], 2, "gfx9999zz"),

@@ -17,7 +17,7 @@ from rocm_wheels.hosts.install.belonging import left_unmet, unmet
 from rocm_wheels.hosts.install.cache import Cache, Validators, amount, cache_folder
 from rocm_wheels.hosts.install.offers import Offer, same_build
 from rocm_wheels.hosts.install.resolve import installer_environment
-from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, only_pure, stranger
+from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, meant, only_pure, stranger
 from rocm_wheels.hosts.installed.distributions import Distribution
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
@@ -31,7 +31,7 @@ FORMS = [
     (["torch==2.9.0+rocm7.2"], ["torch==2.9.0+rocm7.2"]),
     (["torch (>=2.8)"], ["torch>=2.8"]),
     (["torch===2.9.0+rocm7.2"], ["torch===2.9.0+rocm7.2"]),
-    (["Torch.Vision != 0.24.0"], ["Torch.Vision!=0.24.0"]),
+    (["TorchVision != 0.24.0"], ["TorchVision!=0.24.0"]),
     (["torch[opt-einsum]>=2.9"], ["torch[opt-einsum]>=2.9"]),
     (["torch; sys_platform == 'linux'", "numpy; sys_platform == 'win32'"], ["torch"]),
 ]
@@ -57,6 +57,12 @@ WRONG = [
     (["torch @ https://download.pytorch.org/whl/torch.whl"], "is a file or URL"),
     (["git+https://github.com/pytorch/pytorch"], "is a file or URL"),
     (["/home/me/torch"], "is a file or URL"),
+    (["torchh"], "torchh is no project of torch's; did you mean torch?"),
+    (["torhc"], "did you mean torch?"),
+    (["pytorch"], "did you mean torch?"),
+    (["torch-vision==0.24"], "torch-vision is no project of torch's; did you mean torchvision?"),
+    (["tirton"], "did you mean triton?"),
+    (["torchadio"], "did you mean torchaudio?"),
     (["-r"], "-r is no option of this command"),
     (["torch", "Torch>=2.9"], "torch is asked for twice: torch and Torch>=2.9"),
     (["torch; sys_platform == 'win32'"], "nothing is left to install"),
@@ -133,6 +139,15 @@ def test_the_index_of_dependencies_is_the_users_mirror() -> None:
     both = {"PIP_INDEX_URL": "https://m/simple", "UV_DEFAULT_INDEX": "https://n/"}
     assert dependency_index(None, both) == "https://n/"
     assert dependency_index("https://o/", both) == "https://o/"
+    with pytest.raises(UsageError, match="--dependency-index: bananas is neither a folder nor the URL"):
+        dependency_index("bananas", both)
+    with pytest.raises(UsageError, match=r"PIP_INDEX_URL: pypi\.org/simple is neither"):
+        dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
+
+
+def test_projects_with_names_like_torchs_can_be_asked_for() -> None:
+    real = ("torch", "torchao", "torchx", "torchio", "torchmetrics", "torchsde", "torchcodec", "tensordict")
+    assert [meant(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")] == [None] * 10
 
 
 def test_no_index_of_the_users_reaches_an_installer() -> None:

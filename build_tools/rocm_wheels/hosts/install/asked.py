@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels import log
 from rocm_wheels.errors import UsageError
 from rocm_wheels.hosts.choose.candidate import Choice
-from rocm_wheels.hosts.install.rule import is_closed, only_pure
+from rocm_wheels.hosts.install.rule import is_closed, meant, only_pure
 
 DEFAULT = ("torch", "torchvision", "torchaudio")
 _NO_NAMES = "give names and versions: torch 'torchvision>=0.24' 'torch==2.9.*'"
@@ -42,6 +42,11 @@ def read_packages(words: Sequence[str], markers: Mapping[str, str]) -> tuple[Ask
             continue
         one.marker = None
         name = canonicalize_name(one.name)
+        if (other := meant(name)) is not None:
+            raise UsageError(
+                f"{name} is no project of torch's; did you mean {other}?",
+                tip="if not, install it by pip or uv itself: strangers register names that are nearly others",
+            )
         if name in found:
             raise UsageError(f"{name} is asked for twice: {found[name].text} and {word}", tip="name it once")
         found[name] = Asked(str(one), name, one)

@@ -19,16 +19,20 @@ The rule, in this order:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.index.reach import base_url
 
 PYPI = "https://pypi.org/simple/"
 _CLOSED = re.compile(
     r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
     r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
 )
+_OTHERS = ("torchcodec",)
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")
 _NOT_REQUIRED = re.compile(r"\bextra\b")
 
@@ -62,8 +66,34 @@ def stranger(file_name: str, requires: Sequence[str]) -> str | None:
 
 
 def dependency_index(given: str | None, env: Mapping[str, str]) -> str:
-    """Return the URL of the index of dependencies."""
-    for url in (given, env.get("UV_DEFAULT_INDEX"), env.get("UV_INDEX_URL"), env.get("PIP_INDEX_URL")):
+    """Return the URL of the index of dependencies. UsageError names the option or variable that has none."""
+    variables = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+    for name, url in (("--dependency-index", given), *((name, env.get(name)) for name in variables)):
         if url:
-            return url if url.endswith("/") else url + "/"
+            try:
+                return base_url(url)
+            except UsageError as wrong:
+                raise UsageError(f"{name}: {wrong.message}", tip=wrong.tip) from None
     return PYPI
+
+
+def meant(project: str) -> str | None:
+    """Return which project of torch's a name is a slip of; None for a name that is none.
+
+    Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
+    """
+    from rocm_wheels.model.compat.domains import domain_libraries
+
+    known = ("torch", "triton", *_OTHERS, *domain_libraries())
+    if project in known:
+        return None
+    slips = (one for one in known for slip in _slips(one) if slip == project.replace("-", ""))
+    return next(slips, "torch" if project == "pytorch" else None)
+
+
+def _slips(name: str) -> Iterator[str]:
+    yield name
+    for at in range(len(name)):
+        yield name[:at] + name[at + 1 :]
+        yield name[: at + 1] + name[at:]
+        yield name[:at] + name[at : at + 2][::-1] + name[at + 2 :]

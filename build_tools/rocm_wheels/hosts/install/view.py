@@ -8,11 +8,13 @@ project without files.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import quote, unquote
 
 from packaging.utils import canonicalize_name
@@ -29,7 +31,7 @@ def served(offers: Offers) -> Iterator[str]:
     class Handler(_Handler):
         known = offers
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with _Server(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -38,6 +40,13 @@ def served(offers: Offers) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet of an installer that leaves before the end: it has seen enough, or was interrupted."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

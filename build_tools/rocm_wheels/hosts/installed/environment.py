@@ -16,6 +16,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.process import capture
 
 _SECONDS = 60.0
+_A_PYTHON = "name a Python or a virtual environment: .venv/bin/python, or .venv"
 # -c puts "" (the current folder) in front: it says nothing of the environment
 _QUESTION = """
 import json, site, sys, sysconfig
@@ -76,6 +77,8 @@ def read_environment(python: Path | None, env: Mapping[str, str]) -> Environment
     if python is None:
         return _as_environment(_own())
     program = program_of(python)
+    if not os.access(program, os.X_OK):
+        raise UsageError(f"{program} is no program that can be started", tip=_A_PYTHON)
     said = capture(
         [program, "-c", _QUESTION],
         env=env,
@@ -101,11 +104,11 @@ def program_of(python: Path) -> Path:
         if found is None:
             raise UsageError(
                 f"{python} is a folder, and no virtual environment (no bin/python in it)",
-                tip="name a Python: --python .venv/bin/python",
+                tip=_A_PYTHON,
             )
         path = found
     if not path.is_file():
-        raise UsageError(f"there is no Python {python}", tip="name a Python: --python .venv/bin/python")
+        raise UsageError(f"there is no Python {python}", tip=_A_PYTHON)
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
 
 
