@@ -1,0 +1,164 @@
+"""Evidence: what was found out about the wheels of a set, by whom, when and on what machine.
+
+A result is a file of its own beside the set (``evidence/<set>/<when>-<12 hex>.json``). Its name holds the
+hash of what it says, files are only ever created, and the hashes of the wheels are in it: what was tested
+cannot be exchanged behind it, and what was said stays said. ``evidence_store`` writes and reads the files,
+``evidence_sources`` makes evidence of results, ``gate`` judges a set by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.model.lock import Sha256
+from rocm_wheels.records import Record
+from rocm_wheels.release.sets import SetId
+
+SKEW = timedelta(minutes=5)  # two clocks that are both right enough
+Kind = Literal["verify", "smoke", "tests", "resolver"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Outcome = Literal["pass", "fail", "crash", "timeout", "missing"]
+_NAMED = 20  # failed tests that are named; all are counted
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(timezone.utc).replace(microsecond=0)
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Gfx = Annotated[str, StringConstraints(pattern=r"^gfx[0-9]+[0-9a-f]{2}$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=1000)]
+Name = Annotated[Line, StringConstraints(min_length=1)]
+
+
+class Counts(Record):
+    """How many tests, or checks, ended how."""
+
+    passed: int = Field(default=0, ge=0)
+    failed: int = Field(default=0, ge=0)
+    crashed: int = Field(default=0, ge=0)
+    timeout: int = Field(default=0, ge=0)
+    skipped: int = Field(default=0, ge=0)
+
+    def __str__(self) -> str:
+        """Return them for people: ``70 passed, 2 failed``."""
+        shown = [f"{number} {name}" for name, number in self.model_dump().items() if number]
+        return ", ".join(shown) or "nothing ran"
+
+    def outcome(self) -> Outcome:
+        """Return what they come to: nothing that passed is no pass, skipped tests are none."""
+        if self.crashed:
+            return "crash"
+        if self.timeout:
+            return "timeout"
+        if self.failed:
+            return "fail"
+        return "pass" if self.passed else "missing"
+
+
+class Host(Record):
+    """The machine that a result is from. ``kind`` says which machines are alike: a later result of one of
+    them takes the place of an earlier one, and none of another kind does."""
+
+    name: Name
+    kind: Name = "any"
+
+
+class Signature(Record):
+    """A signature by ssh-keygen: the public key (``ssh-ed25519 AAAA…``) and the armored signature."""
+
+    key: str
+    value: str
+
+
+class Evidence(Record):
+    """One result. ``hashes`` are the sha256 of the wheels that it speaks of, ``when`` is when it was found.
+
+    ``gfx`` is None for what no GPU had a part in. ``added`` is when it was written down, ``by`` whom, and
+    ``detail`` what there is to say of it in a line. ``failed`` names tests, not all where there are many.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    kind: Kind
+    set: SetId
+    hashes: tuple[Sha256, ...] = Field(min_length=1)
+    gfx: Gfx | None = None
+    outcome: Outcome
+    counts: Counts
+    tool: Name
+    host: Host
+    by: Name
+    when: Moment
+    added: Moment
+    detail: Line = ""
+    failed: tuple[Line, ...] = Field(default=(), max_length=_NAMED)
+    log: Line = ""
+    signature: Signature | None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Evidence:
+        if list(self.hashes) != sorted(set(self.hashes)):
+            raise ValueError("hashes must be sorted, and each there once")
+        if self.passed and self.counts.outcome() != "pass":
+            raise ValueError(f"it cannot have passed: {self.counts}")
+        return self
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether it speaks for the set."""
+        return self.outcome == "pass"
+
+    @property
+    def payload(self) -> bytes:
+        """What is hashed and signed: canonical JSON (sorted, no spaces, ASCII) without ``added``."""
+        return _canonical(self._shown("added", "signature"))
+
+    @property
+    def claim(self) -> str:
+        """The hash of what is claimed, whoever says it: two who hand in one result hand in one result."""
+        return hashlib.sha256(_canonical(self._shown("added", "signature", "by", "log"))).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Its name: when, and what. The same said twice is one; signed and unsigned are two."""
+        signed = self.signature.value.encode() if self.signature else b""
+        return f"{self.when:%Y%m%dT%H%M%SZ}-{hashlib.sha256(self.payload + signed).hexdigest()[:12]}"
+
+    def to_json(self) -> bytes:
+        """Return its file."""
+        shown = self.model_dump(mode="json", by_alias=True)
+        return (json.dumps(shown, indent=1, sort_keys=True) + "\n").encode()
+
+    def _shown(self, *without: str) -> Mapping[str, object]:
+        return self.model_dump(mode="json", by_alias=True, exclude=set(without))
+
+
+def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
+    """Read the file of an evidence. DataError when it is none, or not what was written under its name."""
+    tip = "it may have said that a test failed: put it back from a copy of the store, do not delete it"
+    try:
+        found = Evidence.model_validate_json(content)
+    except ValidationError as cause:
+        said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".strip(": ") for one in cause.errors()]
+        raise DataError(f"{where} cannot be read as evidence: {'; '.join(said)}", tip=tip) from None
+    if found.id != name:
+        raise DataError(f"{where} was changed after it was written: what it says is {found.id}", tip=tip)
+    return found
+
+
+def describe(evidence: Evidence) -> str:
+    """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
+    on = f" on {evidence.gfx}" if evidence.gfx else ""
+    said = f"{evidence.kind}{on}: {evidence.outcome} ({evidence.counts})"
+    return f"{said}, {evidence.when:%Y-%m-%d %H:%M} UTC on {evidence.host.name}"
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,125 @@
+"""Evidence in a store: written once, read whole, and never passed over.
+
+What cannot be read could be a failure, so reading fails then. Nothing here removes or replaces a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocm_wheels import log
+from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidence
+from rocm_wheels.release.layout import Layout, Places
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores.store import Exists, Store
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_SUFFIX = ".json"
+_SIGNATURES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Known:
+    """An evidence as it was read. ``signer`` is who signed it, "" for nobody that is known.
+
+    ``trouble`` says why it cannot speak for a set, "" when it can; against a set it speaks all the same.
+    """
+
+    id: str
+    evidence: Evidence
+    signer: str = ""
+    trouble: str = ""
+
+
+def add_evidence(store: Store, layout: Layout, document: SetDocument, evidence: Evidence) -> bool:
+    """Write an evidence down beside its set; tell whether it is new: the same said twice is one.
+
+    Raises UsageError for one from the future, and ReleaseError for one about other wheels than the set's.
+    """
+    refuse_strangers(document, evidence)
+    if evidence.when > evidence.added + SKEW:
+        raise UsageError(
+            f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
+            f"{evidence.added:%Y-%m-%d %H:%M} UTC",
+            tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
+        )
+    path = f"{Places(layout, document.family).evidence(document.id)}/{evidence.id}{_SUFFIX}"
+    try:
+        store.create(path, evidence.to_json())
+    except Exists as there:
+        same = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
+        if same.claim != evidence.claim:  # 12 hex digits that agree by chance
+            raise ReleaseError(f"{path} says something else: {describe(same)}") from there
+        return False
+    return True
+
+
+def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
+    """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own."""
+    if evidence.set != document.id:
+        raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
+    if others := sorted(set(evidence.hashes) - document.hashes):
+        raise ReleaseError(
+            f"the evidence speaks of {len(others)} wheels that are not in {document.id}: sha256 {others[0]}",
+            tip="test the wheels of the set: its own index has nothing else",
+        )
+
+
+def evidence_of(
+    store: Store,
+    layout: Layout,
+    document: SetDocument,
+    *,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+) -> list[Known]:
+    """Return all that is known of a set, oldest first, with who signed it (``signers``: keys by name).
+
+    Raises DataError for a file that cannot be read, or that was changed.
+    """
+    folder = Places(layout, document.family).evidence(document.id)
+    found: list[tuple[str, Evidence]] = []
+    for listed in store.listing(folder):
+        name = listed.path.rsplit("/", 1)[-1]
+        where = store.url_of(listed.path)
+        name = name.removesuffix(_SUFFIX)
+        found.append((name, parse_evidence(store.read(listed.path).content, where=where, name=name)))
+    return _with_signers(found, signers, env)
+
+
+def warn_of_clocks(known: Sequence[Known], now: datetime) -> None:
+    """Say when evidence was written down after now: this machine's clock, or the other's, is wrong."""
+    ahead = [one for one in known if one.evidence.added > now + SKEW]
+    if ahead:
+        last = max(ahead, key=lambda one: one.evidence.added).evidence
+        log.warn(
+            f"{len(ahead)} results were written down after now ({now:%Y-%m-%d %H:%M} UTC), the last by "
+            f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
+        )
+
+
+def _with_signers(
+    found: Sequence[tuple[str, Evidence]], signers: Mapping[str, str], env: Mapping[str, str]
+) -> list[Known]:
+    if not any(evidence.signature for _, evidence in found):
+        return [Known(name, evidence) for name, evidence in found]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_SIGNATURES_AT_ONCE) as pool:
+        return list(pool.map(lambda pair: _known(pair[0], pair[1], signers, env), found))
+
+
+def _known(name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]) -> Known:
+    from rocm_wheels.release.signing import is_valid, same_key
+
+    if evidence.signature is None:
+        return Known(name, evidence)
+    if not is_valid(evidence, env):
+        return Known(name, evidence, trouble="its signature is not of what it says")
+    key = evidence.signature.key
+    return Known(name, evidence, next((who for who, theirs in signers.items() if same_key(key, theirs)), ""))

@@ -1,0 +1,111 @@
+"""What is before the judge: a set, a channel, all evidence; and what waivers and sentences come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from rocm_wheels.release.evidence import describe
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.history import Come, Measure
+from rocm_wheels.release.gate.needed import families_for, targets_of
+from rocm_wheels.release.gate.policy import INTEGRITY, ChannelPolicy, Policy, Waiver
+from rocm_wheels.release.gate.verdict import RuleResult
+from rocm_wheels.release.sets import SetDocument
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set before one channel; ``now`` is in UTC."""
+
+    policy: Policy
+    channel: str
+    document: SetDocument
+    evidence: tuple[Known, ...]
+    now: datetime
+
+    @property
+    def rules(self) -> ChannelPolicy:
+        """What the channel says of evidence."""
+        return self.policy.channels[self.channel]
+
+    def measure(self, fresh: timedelta) -> Measure:
+        """Return how the channel looks at evidence that may be so old."""
+        rules = self.rules
+        return Measure(self.now, fresh, rules.passes_after_failure, signed=rules.signed == "required")
+
+    def settle(self, failed: RuleResult) -> RuleResult:
+        """Return a failed rule as waived, where somebody answers for it today."""
+        waiver = next((one for one in self._waivers(failed.rule, failed.gfx) if not self._ended(one)), None)
+        if waiver is None:
+            return failed
+        return replace(failed, outcome="waived", why=f"{waiver}; without that: {failed.why}", tip="")
+
+    def ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
+        """Yield a line for each waiver of a rule that failed which would have counted, had it not ended."""
+        for one in results:
+            targets = [one.gfx] if one.gfx else ["", *targets_of(self.document)]
+            waivers = [waiver for gfx in targets for waiver in self._waivers(one.rule, gfx)]
+            for waiver in dict.fromkeys(waivers) if one.outcome == "fail" else ():
+                if self._ended(waiver):
+                    yield f"{one.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
+
+    def _waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
+        document = self.document
+        for one in self.policy.waivers:
+            if (
+                one.rule == rule
+                and rule not in INTEGRITY
+                and self.channel in one.channels
+                and one.set in {None, document.id}
+                and one.gfx in {None, gfx}
+                and (
+                    one.family in {None, document.family}
+                    or (gfx and one.family in families_for(document, gfx))
+                )
+            ):
+                yield one
+
+    def _ended(self, waiver: Waiver) -> bool:
+        return self.now.date() > waiver.expires
+
+
+def rests_on(come: Come) -> tuple[str, ...]:
+    """Return the ids of what a rule rests on: what failed, else what passed, else what is too old."""
+    return tuple(one.id for one in come.failing or come.passing or come.stale)
+
+
+def made_good(come: Come) -> tuple[str, ...]:
+    """Return the ids of failures that do not hold any more."""
+    failing = {one.id for one in come.failing}
+    return tuple(one.id for one in come.overcome if one.id not in failing)
+
+
+def said_of_failures(come: Come) -> str:
+    """Return what failed, in a sentence: the newest, and how many more."""
+    newest = come.failing[0].evidence
+    more = f", and {len(come.failing) - 1} other results" if len(come.failing) > 1 else ""
+    tests = f": {', '.join(newest.failed[:3])}" if newest.failed else ""
+    said = f" ({newest.detail})" if newest.detail and not tests else ""
+    return f"{describe(newest)}{tests}{said}{more}"
+
+
+def said_of_past(come: Come) -> str:
+    """Return that it had failed before, for the end of a sentence; "" when it had not."""
+    times = len(made_good(come))
+    return f", after {times} {'failure' if times == 1 else 'failures'} on the same wheels" if times else ""
+
+
+def said_of_age(come: Come, measure: Measure) -> str:
+    """Return that evidence is too old, for the end of a sentence; "" when there is none."""
+    if not come.stale:
+        return ""
+    age = measure.now - come.stale[0].evidence.when
+    return f"; the newest is {in_words(age)} old, and may be {in_words(measure.fresh)}"
+
+
+def in_words(age: timedelta) -> str:
+    """Return a length of time for people: ``3 h``, ``12 d``."""
+    hours = int(age.total_seconds() // 3600)
+    return f"{hours} h" if hours < 72 else f"{hours // 24} d"

@@ -1,0 +1,128 @@
+"""The judge: each rule of a channel, one after the other, by the evidence.
+
+Nothing is looked at but arguments, and there is an answer for all of them: what cannot be judged fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+from rocm_wheels.model.gfx import base_target
+from rocm_wheels.release.evidence import Kind
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.case import (
+    Case,
+    made_good,
+    rests_on,
+    said_of_age,
+    said_of_failures,
+    said_of_past,
+)
+from rocm_wheels.release.gate.history import come_to, why_ignored
+from rocm_wheels.release.gate.needed import pythons_of, targets_of
+from rocm_wheels.release.gate.on_gpus import judge_on_gpus, state_of
+from rocm_wheels.release.gate.policy import Fresh, Policy
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.sets import Cell, SetDocument, set_id
+
+_SHOWN = 5
+_COMMAND = {
+    "verify": "rocm-wheels verify --json WHEELS > RESULTS",
+    "resolver": "rocm-wheels resolve-check INDEX WHEELS --json > RESULTS",
+}
+
+
+def judge(
+    policy: Policy, channel: str, document: SetDocument, evidence: Sequence[Known], now: datetime
+) -> Verdict:
+    """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
+
+    Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
+    never count.
+    """
+    now = now.astimezone(timezone.utc)
+    if channel not in policy.channels:
+        why = f"the policy says nothing of {channel}, so nothing may go there"
+        held = RuleResult("hashes", "fail", why, tip=f"add {channel} to the channels of the policy")
+        return Verdict(document.id, document.family, channel, now, (held,))
+    case = Case(policy, channel, document, tuple(evidence), now)
+    rules = policy.rules(channel, document.family)
+    results = [_hashes(document), _files(case, "verify", rules.verify)]
+    if rules.complete is not None:
+        results.append(_complete(case))
+    if rules.resolver is not None:
+        results.append(_files(case, "resolver", rules.resolver))
+    if rules.smoke is not None:
+        results += judge_on_gpus(case, "smoke", rules.smoke)
+    if rules.tests is not None:
+        results += judge_on_gpus(case, "tests", rules.tests)
+    measure = case.measure(timedelta.max)
+    return Verdict(
+        set=document.id,
+        family=document.family,
+        channel=channel,
+        when=now,
+        rules=tuple(results),
+        targets=tuple(state_of(case, gfx) for gfx in targets_of(document)),
+        ignored=tuple((one.id, why) for one in evidence if (why := why_ignored(one, document, measure))),
+        notes=tuple(case.ended_waivers(results)),
+    )
+
+
+def _hashes(document: SetDocument) -> RuleResult:
+    own = set_id(document.version, ((f.name, f.sha256) for f in document.files), document.lock.digest)
+    if own == document.id:
+        return RuleResult(
+            "hashes", "pass", f"the id is that of its {len(document.files)} wheels and its lock"
+        )
+    why = f"what it lists is {own}: the document was changed, or is of another set"
+    return RuleResult("hashes", "fail", why, tip="stage the wheels again")
+
+
+def _complete(case: Case) -> RuleResult:
+    document = case.document
+    lacking = [cell for cell in document.planned if not _is_there(cell, document)]
+    lacking += [cell for cell in document.missing if cell not in lacking]
+    if lacking:
+        shown = ", ".join(map(str, lacking[:_SHOWN])) + (" and others" if len(lacking) > _SHOWN else "")
+        why = f"{len(lacking)} of {len(document.planned)} planned wheels are missing: {shown}"
+        return case.settle(RuleResult("complete", "fail", why, tip="build them, and stage the whole set"))
+    if not document.planned:
+        why = "nobody said what should be in the set, so nothing says that all of it is"
+        tip = "stage it with a lock that names its Pythons and targets"
+        return case.settle(RuleResult("complete", "fail", why, tip=tip))
+    return RuleResult("complete", "pass", f"all {len(document.planned)} planned wheels are there")
+
+
+def _is_there(cell: Cell, document: SetDocument) -> bool:
+    """Tell whether a wheel fills a cell; its device code may be in parts of it (``torch-device-gfx942``)."""
+    usable = [one for one in document.files if not (own := pythons_of(one.name)) or cell.python in own]
+    wheels = [file for file in usable if file.project == cell.project]
+    parts = [file for file in usable if file.project.startswith(f"{cell.project}-device-")]
+    targets = {base_target(one) for file in (*wheels, *parts) for one in file.targets}
+    return bool(wheels) and (not cell.target or not targets or base_target(cell.target) in targets)
+
+
+def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:
+    """Judge a rule about files, which no GPU has a part in: each must be covered.
+
+    Variants are left out where the resolver is asked: they are not chosen by version alone.
+    """
+    document, measure = case.document, case.measure(rule.fresh)
+    files = [file for file in document.files if kind != "resolver" or not file.label]
+    come = come_to(kind, None, document, case.evidence, measure)
+    result = RuleResult(kind, "fail", "", "", rests_on(come), made_good(come))
+    tip = f"{_COMMAND[kind]}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS"
+    lacking = [file.name for file in files if file.sha256 not in come.covered]
+    if come.failing:
+        why = said_of_failures(come)
+    elif lacking:
+        why = f"no evidence for {len(lacking)} of {len(files)} wheels: {lacking[0]}"
+        why += f"{' and others' if len(lacking) > 1 else ''}{said_of_age(come, measure)}"
+    elif not files:
+        return RuleResult(kind, "pass", "all wheels are variants, which are not chosen by version alone")
+    else:
+        why = f"{len(files)} wheels passed{said_of_past(come)}"
+        return RuleResult(kind, "pass", why, "", result.evidence, result.overcome)
+    return case.settle(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))

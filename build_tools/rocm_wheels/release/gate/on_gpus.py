@@ -1,0 +1,133 @@
+"""The rules about GPUs: who tested a set on what, who is excused, and what is known of each target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from rocm_wheels.release.evidence import Kind
+from rocm_wheels.release.gate.case import (
+    Case,
+    in_words,
+    made_good,
+    rests_on,
+    said_of_age,
+    said_of_failures,
+    said_of_past,
+)
+from rocm_wheels.release.gate.history import Come, Measure, come_to
+from rocm_wheels.release.gate.needed import Together, families_for, platform_of, targets_of, together
+from rocm_wheels.release.gate.policy import OnGpus
+from rocm_wheels.release.gate.verdict import RuleResult, TargetState
+
+_ANY_AGE = timedelta(days=36500)
+_ON_GPUS: tuple[Kind, ...] = ("smoke", "tests")
+_WHAT = {"smoke": "the smoke tests", "tests": "torch's own tests"}
+
+
+def judge_on_gpus(case: Case, kind: Kind, rule: OnGpus) -> list[RuleResult]:
+    """Return what came of a rule, for each target; where one target is enough, what that one is.
+
+    A failure counts on every target, also where another one passed.
+    """
+    targets = targets_of(case.document)
+    if not targets:
+        why = "neither the set nor its family says which GPU targets it is for"
+        return [case.settle(RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family"))]
+    judged = [(_on_target(case, kind, rule, gfx)) for gfx in targets]
+    results = [result for result, _ in judged]
+    if rule.targets == "every":
+        return results
+    kept = [result for result, absent in judged if not absent]
+    if any(one.outcome == "pass" for one in kept) or len(kept) == len(results):
+        return kept
+    return [*kept, _on_none([result for result, absent in judged if absent])]
+
+
+def state_of(case: Case, gfx: str) -> TargetState:
+    """Return what is known of a target by all evidence that counts, however old."""
+    by, pythons, days, failed = [], set[str](), [], False
+    groups = together(case.document, gfx)
+    for kind in _ON_GPUS:
+        come = come_to(kind, gfx, case.document, case.evidence, case.measure(_ANY_AGE))
+        failed = failed or bool(come.failing)
+        if come.passing:
+            by.append({"smoke": "smoke tests", "tests": "full tests"}[kind])
+            days.append(max(one.evidence.when for one in come.passing))
+            pythons |= {one.python for one in groups if any(f.sha256 in come.covered for f in one.files)}
+    if failed:
+        return TargetState(gfx, "failed")
+    if not by:
+        return TargetState(gfx, "untested")
+    in_order = tuple(one.python for one in groups if one.python in pythons)
+    return TargetState(gfx, "tested", tuple(by), in_order, f"{max(days):%Y-%m-%d}")
+
+
+def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResult, bool]:
+    """Return what came of a rule on a target, and whether that is for want of evidence alone."""
+    measure = case.measure(rule.fresh)
+    come = come_to(kind, gfx, case.document, case.evidence, measure)
+    result = RuleResult(kind, "fail", "", gfx, rests_on(come), made_good(come))
+    if come.failing:
+        times = measure.passes_after_failure
+        passes = "a pass" if times == 1 else f"{times} passes in a row"
+        machine = come.failing[0].evidence.host.kind
+        where = f" on machines of the kind {machine}" if machine != "any" else ""
+        tip = f"mend it, which makes another set; or show with {passes}{where} that it was not the wheels"
+        return case.settle(replace(result, why=said_of_failures(come), tip=tip)), False
+    groups = together(case.document, gfx, rule.projects)
+    whole = [one for one in groups if all(file.sha256 in come.covered for file in one.files)]
+    enough = whole if rule.pythons == "one" else (whole if len(whole) == len(groups) else [])
+    if enough:
+        why = f"{_passed(come, whole, measure)}{said_of_past(come)}"
+        return replace(result, outcome="pass", why=why), False
+    why = f"{_lacking(kind, groups, come, rule)}{said_of_age(come, measure)}"
+    return _excused(case, replace(result, why=why)), True
+
+
+def _excused(case: Case, result: RuleResult) -> RuleResult:
+    """Return a rule for which evidence is wanting: bypassed by a named exception, waived, or failed."""
+    document, platform = case.document, platform_of(case.document)
+    family, place = case.policy.tested(families_for(document, result.gfx), platform)
+    if place.bypass_tests_for_releases and case.rules.bypasses == "count":
+        why = f"untested: {family} is a named exception ({case.policy.exception(family)})"
+        return replace(result, outcome="bypassed", why=why)
+    if place.runner and (not place.targets or result.gfx in place.targets):
+        todo = f"run {_WHAT[result.rule]} on {place.runner}"
+        why = result.why
+    else:
+        todo = f"run {_WHAT[result.rule]} on a machine with a {result.gfx}"
+        why = f"{result.why}; no runner has a {result.gfx}, which excuses nothing"
+    tip = f"{todo}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS"
+    return case.settle(replace(result, why=why, tip=tip))
+
+
+def _on_none(absent: list[RuleResult]) -> RuleResult:
+    """Return what it comes to that one target would be enough, and there is none: the best excuse."""
+    order = {"waived": 0, "bypassed": 1, "fail": 2}
+    best = min(absent, key=lambda one: order[one.outcome])
+    if len(absent) == 1 or best.outcome != "fail":
+        return best
+    why = f"one of {', '.join(one.gfx for one in absent)} is enough, and there is none: {best.why}"
+    return replace(best, gfx="", why=why)
+
+
+def _passed(come: Come, whole: list[Together], measure: Measure) -> str:
+    newest = come.passing[0].evidence
+    pythons = ", ".join(one.python for one in whole if one.python)
+    spoken = f" with Python {pythons}" if pythons else ""
+    age = in_words(measure.now - newest.when)
+    return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.name}, by {newest.by})"
+
+
+def _lacking(kind: Kind, groups: tuple[Together, ...], come: Come, rule: OnGpus) -> str:
+    if not groups:
+        return f"the set has no wheels of {', '.join(rule.projects) or 'any project'} for it"
+    lacking = [(one, file) for one in groups for file in one.files if file.sha256 not in come.covered]
+    if not come.covered:
+        return f"no evidence that {_WHAT[kind]} pass"
+    pythons = ", ".join(dict.fromkeys(one.python for one, _ in lacking if one.python))
+    spoken = f" with Python {pythons}" if pythons else ""
+    files = {file.name for _, file in lacking}
+    more = f" and {len(files) - 1} others" if len(files) > 1 else ""
+    return f"{_WHAT[kind]} passed, but not{spoken}: {lacking[0][1].name}{more}"

@@ -1,0 +1,124 @@
+"""What a gate says of a set, and how it is shown to those who install from it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Judged = Literal["pass", "fail", "waived", "bypassed"]
+Tested = Literal["tested", "failed", "untested"]
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """What came of a rule. ``gfx`` is "" for a rule that is about no single target.
+
+    ``evidence`` are the ids of what it rests on; ``overcome`` those of failures that later passes made good:
+    they are shown, and never hidden. ``tip`` is what to do about a failure.
+    """
+
+    rule: str
+    outcome: Judged
+    why: str
+    gfx: str = ""
+    evidence: tuple[str, ...] = ()
+    overcome: tuple[str, ...] = ()
+    tip: str = ""
+
+    @property
+    def title(self) -> str:
+        """The rule as people name it: ``smoke on gfx942``."""
+        return f"{self.rule} on {self.gfx}" if self.gfx else self.rule
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """What is known of a target by all evidence that counts, whatever a channel needs.
+
+    ``by`` are the kinds of tests that passed, ``pythons`` those that they passed with, ``when`` is the day
+    of the newest ("": none).
+    """
+
+    gfx: str
+    state: Tested
+    by: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    when: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate says. ``ignored`` are evidence ids that cannot speak for the set, and why."""
+
+    set: str
+    family: str
+    channel: str
+    when: datetime
+    rules: tuple[RuleResult, ...]
+    targets: tuple[TargetState, ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the set may go to the channel: something was judged, and nothing failed."""
+        return bool(self.rules) and not self.failures
+
+    @property
+    def failures(self) -> tuple[RuleResult, ...]:
+        """The rules that hold it."""
+        return tuple(one for one in self.rules if one.outcome == "fail")
+
+    @property
+    def next_step(self) -> str:
+        """The one thing to do next, "" when nothing is."""
+        return next((one.tip for one in self.failures if one.tip), "")
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain JSON values."""
+        return {
+            "set": self.set,
+            "family": self.family,
+            "channel": self.channel,
+            "when": f"{self.when:%Y-%m-%dT%H:%M:%SZ}",
+            "passed": self.passed,
+            "state": asdict(shown_state(self)),
+            "rules": [{"title": one.title, **asdict(one)} for one in self.rules],
+            "targets": [asdict(one) for one in self.targets],
+            "ignored": [{"evidence": name, "why": why} for name, why in self.ignored],
+            "notes": list(self.notes),
+            "next": self.next_step,
+        }
+
+
+@dataclass(frozen=True)
+class ShownState:
+    """What users are told on the pages of a set: one word, and lines of plain text."""
+
+    word: Literal["tested", "partly tested", "untested"]
+    lines: tuple[str, ...]
+
+
+def shown_state(verdict: Verdict) -> ShownState:
+    """Return what the pages of a set tell of its tests: plain text, a line each, no markup.
+
+    What was bypassed or waived is told with who named it; a target that nobody tested is never left out.
+    """
+    lines = [_target_line(one) for one in verdict.targets]
+    for one in verdict.rules:
+        if one.outcome in {"bypassed", "waived"}:
+            lines.append(f"{one.title}: {one.why}")
+    states = {one.state for one in verdict.targets}
+    if states == {"tested"}:
+        return ShownState("tested", tuple(lines))
+    return ShownState("partly tested" if "tested" in states else "untested", tuple(lines))
+
+
+def _target_line(target: TargetState) -> str:
+    if target.state == "failed":
+        return f"{target.gfx}: tests failed"
+    if target.state == "untested":
+        return f"{target.gfx}: untested"
+    pythons = f" with Python {', '.join(target.pythons)}" if any(target.pythons) else ""
+    return f"{target.gfx}: tested ({' and '.join(target.by)}{pythons}, {target.when})"

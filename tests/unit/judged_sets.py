@@ -1,0 +1,110 @@
+"""Sets and evidence as tests of the gate need them: two Pythons, two targets, and a clock that stands."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from rocm_wheels.records import parse
+from rocm_wheels.release.evidence import Counts, Evidence, Host
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.verdict import Verdict
+from rocm_wheels.release.sets import Cell, SetDocument, SetFile, SetLock, set_id
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+FAMILY = "gfx103X-all"
+TARGETS = ("gfx1030", "gfx1031")
+LOCK = "1" * 64
+ONE = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: one, pythons: one}}}}"
+EVERY = "channels: {stable: {passes_after_failure: 2, rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}"
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def wheel(project: str, python: str = "312", targets: Iterable[str] = TARGETS, **more: Any) -> SetFile:
+    name = f"{project}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
+    found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name), "size": 9}
+    return SetFile.model_validate(
+        {**found, "metadata_sha256": sha("m"), "targets": tuple(targets), **more}, strict=False
+    )
+
+
+def a_set(*files: SetFile, **more: Any) -> SetDocument:
+    files = files or tuple(wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312"))
+    version = "2.9.1+rocm7.1.0"
+    planned = tuple(
+        Cell(project=f.project, python=f"3.{f.name.split('-cp3')[1][:2]}", target=t)
+        for f in files
+        for t in f.targets
+    )
+    found = {
+        "schema": 1,
+        "id": set_id(version, ((f.name, f.sha256) for f in files), LOCK),
+        "created": "2026-11-20T00:00:00Z",
+        "version": version,
+        "family": FAMILY,
+        "layout": "per-family",
+        "files": files,
+        "lock": SetLock(digest=LOCK, path="sources.lock.json"),
+        "planned": planned,
+    }
+    return SetDocument.model_validate({**found, **more})
+
+
+SET = a_set()
+
+
+def said(
+    kind: str = "smoke",
+    outcome: str = "pass",
+    *,
+    gfx: str | None = "gfx1030",
+    python: str = "",
+    hours: float = 1,
+    document: SetDocument = SET,
+    machine: str = "any",
+    **more: Any,
+) -> Known:
+    """An evidence that was found so many hours ago and written down at once; of a Python's wheels, or all."""
+    when = NOW - timedelta(hours=hours)
+    files = [file for file in document.files if not python or f"-cp{python}-" in file.name]
+    number = {"pass": "passed", "fail": "failed", "crash": "crashed", "timeout": "timeout"}.get(outcome)
+    found = {
+        "kind": kind,
+        "set": document.id,
+        "hashes": tuple(sorted(file.sha256 for file in files)),
+        "gfx": gfx if kind in {"smoke", "tests"} else None,
+        "outcome": outcome,
+        "counts": Counts(**({number: 3} if number else {})),
+        "tool": "a tool",
+        "host": Host(name="runner-1", kind=machine),
+        "by": "ann",
+        "when": when,
+        "added": when,
+    }
+    signer, trouble = more.pop("signer", ""), more.pop("trouble", "")
+    evidence = Evidence.model_validate({**found, **more})
+    return Known(evidence.id, evidence, signer, trouble)
+
+
+def policy(text: str) -> Policy:
+    return parse(text, Policy, name="policy.yaml")
+
+
+def judged(
+    text: str, *known: Known, document: SetDocument = SET, now: datetime = NOW, channel: str = ""
+) -> Verdict:
+    """What a policy (of one channel, unless it is named) says to evidence."""
+    rules = policy(text)
+    return judge(rules, channel or next(iter(rules.channels)), document, known, now)
+
+
+def outcomes(verdict: Verdict) -> dict[str, str]:
+    """What came of each rule."""
+    return {one.title: one.outcome for one in verdict.rules}

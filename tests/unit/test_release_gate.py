@@ -1,0 +1,315 @@
+"""The gate: each rule, by evidence that is there, is wanting, is old, is contradicted, is excused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
+
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.policy import load_policy
+from rocm_wheels.release.gate.verdict import shown_state
+
+VERIFIED = said("verify")
+GREEN = (VERIFIED, said())
+WAIVER = "{rule: smoke, channels: [nightly], gfx: GFX, owner: bob, reason: known, expires: DAY}"
+
+
+def held_by(text: str, *known: Known, **more: Any) -> str:
+    """What the one rule says that fails."""
+    verdict = judged(text, *known, **more)
+    assert not verdict.passed
+    (one,) = verdict.failures
+    assert verdict.next_step == one.tip
+    return f"{one.title}: {one.why}"
+
+
+def test_what_has_all_its_evidence_may_go():
+    verdict = judged(ONE, *GREEN)
+    assert verdict.passed
+    assert outcomes(verdict) == {"hashes": "pass", "verify": "pass", "smoke on gfx1030": "pass"}
+    assert verdict.rules[1].evidence == (VERIFIED.id,)
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ((), "no evidence for 4 of 4 wheels: torch-"),
+        ((said("verify", python="311"),), "no evidence for 2 of 4 wheels: torch-2.9.1+rocm7.1.0-cp312"),
+        ((said("verify", "fail", python="311", hours=2), VERIFIED), ""),
+        (
+            (VERIFIED, said("verify", "fail", python="311", hours=0, failed=("r: x",))),
+            "verify: fail (3 failed)",
+        ),
+        ((said("verify", hours=15 * 24),), "the newest is 15 d old, and may be 14 d"),
+        ((said("verify", hours=-1),), "no evidence for 4 of 4"),
+        ((said("verify", trouble="its signature is not of what it says"),), "no evidence for 4 of 4"),
+    ],
+)
+def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[Known, ...], says: str):
+    verdict = judged(ONE, said(), *known)
+    found = {one.rule: one for one in verdict.rules}["verify"]
+    assert (found.outcome == "pass", says in found.why) == (not says, True), found
+    if says:
+        assert "rocm-wheels evidence add STORE --set" in found.tip
+
+
+BAD = "smoke on gfx1030: fail (3 failed)"
+SMOKE = {
+    "none": ([], "no evidence that the smoke tests pass"),
+    "another target": ([said(gfx="gfx1031")], ""),
+    "a target that is not its own": ([said(gfx="gfx942")], "no evidence that"),
+    "too old": ([said(hours=24 * 8)], "the newest is 8 d old, and may be 7 d"),
+    "from the future": ([said(hours=-2)], "no evidence that"),
+    "clocks that differ a little": ([said(hours=-0.05)], ""),
+    "of another set": ([said(document=a_set(wheel("torch")))], "no evidence that"),
+    "half of a Python": (
+        [said(hashes=(SET.files[0].sha256,))],
+        "the smoke tests passed, but not with Python 3.11, 3.12",
+    ),
+    "with a wheel from elsewhere": (
+        [said(hashes=tuple(sorted({*SET.hashes, sha("x")})))],
+        "no evidence that",
+    ),
+    "one Python is enough": ([said(python="312")], ""),
+    "failed": ([said(outcome="fail")], BAD),
+    "crashed": ([said(outcome="crash")], "smoke on gfx1030: crash (3 crashed)"),
+    "hung": ([said(outcome="timeout")], "smoke on gfx1030: timeout (3 timeout)"),
+    "no results": ([said(outcome="missing")], "smoke on gfx1030: missing (nothing ran)"),
+    "failed after it passed": ([said(hours=3), said(outcome="fail", hours=2)], BAD),
+    "passed after it failed": ([said(hours=2), said(outcome="fail", hours=3)], ""),
+    "at the same moment": ([said(), said(outcome="fail")], BAD),
+    "passed on another machine": (
+        [said(hours=2, machine="a"), said(outcome="fail", hours=3, machine="b")],
+        BAD,
+    ),
+    "failed on another target": ([said(), said(outcome="fail", gfx="gfx1031")], "smoke on gfx1031: fail"),
+    "a Python failed": ([said(python="312"), said(outcome="fail", python="311")], BAD),
+    "failed before there was a GPU": (
+        [said(hours=3), said(outcome="crash", gfx=None, hours=2)],
+        "smoke: crash",
+    ),
+    "and passed on any since": (
+        [said(outcome="crash", gfx=None, hours=3), said(hours=2), said(gfx="gfx1031", hours=2)],
+        "",
+    ),
+    "a failure is one, whatever is wrong with it": (
+        [said(), said(outcome="fail", hours=0.5, trouble="its signature is not of what it says")],
+        BAD,
+    ),
+    "a failure with a clock that is behind": (
+        [said(hours=3), said(outcome="fail", hours=9999, added=NOW)],
+        BAD,
+    ),
+    "a failure with a clock that is ahead": ([said(), said(outcome="fail", hours=-99)], BAD),
+}
+
+
+@pytest.mark.parametrize("case", SMOKE)
+def test_smoke_on_one_target_with_one_python(case: str):
+    known, says = SMOKE[case]
+    if not says:
+        assert judged(ONE, VERIFIED, *known).passed
+    else:
+        why = " / ".join(f"{one.why}" for one in judged(ONE, VERIFIED, *known).failures)
+        assert says in why, why
+
+
+def test_where_every_target_and_python_is_needed_one_is_not_enough():
+    both = [said(gfx=gfx) for gfx in ("gfx1030", "gfx1031")]
+    assert judged(EVERY, VERIFIED, *both).passed
+    assert held_by(EVERY, VERIFIED, both[0]).startswith(
+        "smoke on gfx1031: no evidence that the smoke tests pass"
+    )
+    half = [said(gfx="gfx1030", python="312"), both[1]]
+    assert "but not with Python 3.11: torch-2.9.1+rocm7.1.0-cp311" in held_by(EVERY, VERIFIED, *half)
+
+
+def test_a_failure_is_made_good_by_passes_in_a_row_and_shown_for_ever():
+    others = (VERIFIED, said(gfx="gfx1031"))
+    bad, first, second = said(outcome="fail", hours=5), said(hours=4), said(hours=3)
+    assert held_by(EVERY, *others, bad, first).startswith("smoke on gfx1030: smoke on gfx1030: fail")
+    handed_in_twice = said(hours=4, by="bob")
+    assert not judged(EVERY, *others, bad, first, handed_in_twice).passed
+    between = said(outcome="timeout", hours=3.5)
+    assert not judged(EVERY, *others, bad, first, between, second).passed
+    verdict = judged(EVERY, *others, bad, first, second)
+    assert verdict.passed
+    smoke = next(one for one in verdict.rules if one.title == "smoke on gfx1030")
+    assert smoke.overcome == (bad.id,)
+    assert smoke.why.endswith("after 1 failure on the same wheels")
+
+
+def test_no_runner_blocks_and_the_sentence_says_what_there_is():
+    text = ONE.replace("targets: one", "targets: every")
+    by_title = {one.title: one for one in judged(text, VERIFIED).rules}
+    there = by_title["smoke on gfx1030"]
+    assert there.tip.startswith(
+        "run the smoke tests on linux-gfx1030-gpu-rocm, then: rocm-wheels evidence add"
+    )
+    none = by_title["smoke on gfx1031"]
+    assert (none.outcome, there.outcome) == ("fail", "fail")
+    assert none.why.endswith("no runner has a gfx1031, which excuses nothing")
+
+
+def test_a_named_exception_excuses_want_of_evidence_and_no_failure():
+    other = a_set(family="gfx120X-all", *[wheel("torch", targets=("gfx1200",))])  # noqa: B026
+    fine = said("verify", document=other)
+    verdict = judged(ONE, fine, document=other)
+    assert verdict.passed
+    assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
+    shown = shown_state(verdict)
+    assert shown.word == "untested"
+    named = "smoke on gfx1200: untested: gfx120X-all is a named exception (the data of families names it)"
+    assert shown.lines == ("gfx1200: untested", named)
+    failed = said(outcome="fail", gfx="gfx1200", document=other)
+    assert not judged(ONE, fine, failed, document=other).passed
+    refused = ONE.replace("nightly: {", "nightly: {bypasses: refused, ")
+    assert not judged(refused, fine, document=other).passed
+    taken_back = ONE + "\nfamilies: {gfx120X-all: {bypass_tests_for_releases: false}}"
+    assert not judged(taken_back, fine, document=other).passed
+
+
+def test_an_organisation_names_its_own_exceptions():
+    own = "\nfamilies: {gfx103X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
+    verdict = judged(ONE + own, VERIFIED)
+    assert outcomes(verdict)["smoke on gfx1030"] == "bypassed"
+    assert verdict.rules[-1].why == "untested: gfx103X-all is a named exception (eve: no card)"
+    one_target = own.replace("gfx103X-all", "gfx1031")
+    every = ONE.replace("targets: one", "targets: every")
+    assert outcomes(judged(every + one_target, *GREEN))["smoke on gfx1031"] == "bypassed"
+
+
+@pytest.mark.parametrize(
+    ("gfx", "day", "known", "passes"),
+    [
+        ("gfx1030", "2026-11-21", [], True),
+        ("gfx1030", "2026-11-20", [], False),
+        ("gfx942", "2026-12-01", [], False),
+        (
+            "gfx1030",
+            "2026-12-01",
+            [said(outcome="fail")],
+            False,
+        ),  # gfx1031 has no evidence, and is not waived
+        ("gfx1030", "2026-12-01", [said(outcome="fail"), said(gfx="gfx1031")], True),
+    ],
+)
+def test_waivers_are_of_somebody_for_something_until_a_day(
+    gfx: str, day: str, known: list[Known], passes: bool
+):
+    text = f"{ONE}\nwaivers: [{WAIVER.replace('GFX', gfx).replace('DAY', day)}]"
+    verdict = judged(text, VERIFIED, *known)
+    assert verdict.passed == passes, verdict
+    if passes:
+        (waived,) = [one for one in verdict.rules if one.outcome == "waived"]
+        assert waived.why.startswith(f"bob answers for it until {day}: known; without that: ")
+        assert any("bob answers for it" in line for line in shown_state(verdict).lines)
+    elif day < "2026-11-21":
+        assert "the waiver of bob ended on 2026-11-20" in " ".join(verdict.notes)
+
+
+def test_completeness_is_looked_at_and_not_believed():
+    text = ONE.replace("rules: {", "rules: {complete: {}, ")
+    assert judged(text, *GREEN).passed
+    less = a_set(*SET.files[:3], planned=SET.planned)
+    seen = (said("verify", document=less), said(document=less))
+    says = held_by(text, *seen, document=less)
+    assert "2 of 8 planned wheels are missing: torchvision for Python 3.12 and gfx1030" in says
+    said_so = a_set(missing=(SET.planned[0],))
+    assert "1 of 8" in held_by(
+        text, *(said(k, document=said_so) for k in ("verify", "smoke")), document=said_so
+    )
+    unplanned = a_set(planned=())
+    assert "nobody said what should be in the set" in held_by(text, *GREEN, document=unplanned)
+
+
+def test_a_set_that_is_not_what_its_id_says_is_held_and_nobody_can_waive_that():
+    other = SET.model_copy(update={"files": SET.files[:3]})
+    waived = f"{ONE}\nwaivers: [{WAIVER.replace('GFX', 'gfx1030').replace('DAY', '2026-12-01')}]"
+    verdict = judged(waived, *GREEN, document=other)
+    assert [one.rule for one in verdict.failures] == ["hashes", "verify"]
+    assert "what it lists is 2.9.1-rocm7.1.0-" in verdict.failures[0].why
+    assert verdict.ignored[0][1] == "1 of its 4 wheels are not in the set"
+
+
+def test_the_resolver_is_asked_about_all_that_is_chosen_by_version():
+    text = ONE.replace("rules: {", "rules: {resolver: {fresh: 1d}, ")
+    assert judged(text, *GREEN, said("resolver")).passed
+    assert "no evidence for 2 of 4" in held_by(text, *GREEN, said("resolver", python="311"))
+    assert "resolver: fail" in held_by(text, *GREEN, said("resolver", hours=2), said("resolver", "fail"))
+    variant = wheel("torch", label="gfx1030")
+    only = a_set(variant, layout="variants")
+    assert judged(text, said("verify", document=only), said(document=only), document=only).passed
+
+
+def test_only_signed_evidence_counts_where_that_is_needed():
+    signers = (
+        "\nsigners: {ann: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q}"
+    )
+    text = ONE.replace("nightly: {", "nightly: {signed: required, ") + signers
+    verdict = judged(text, *GREEN)
+    assert {why for _, why in verdict.ignored} == {"nobody whom the policy lists has signed it"}
+    assert [one.rule for one in verdict.failures] == ["verify", "smoke"]
+    assert judged(text, said("verify", signer="ann"), said(signer="ann")).passed
+    assert not judged(text, said("verify", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
+
+
+def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets():
+    name = "torch-1-cp312-cp312-linux_x86_64-{}.whl"
+    own = {g: {"name": name.format(g), "sha256": sha(g), "label": g} for g in ("gfx942", "gfx1201")}
+    files = [wheel("torch", targets=(g,), **more) for g, more in own.items()]
+    document = a_set(*files, wheel("triton", targets=()), family="multi-arch", layout="variants", planned=())
+    text = ONE.replace("targets: one", "targets: every")
+    hashes = tuple(sorted(f.sha256 for f in document.files if f.label != "gfx1201"))
+    seen = [
+        said("verify", document=document),
+        said(gfx="gfx942", document=document, hashes=hashes),
+    ]
+    verdict = judged(text, *seen, document=document)
+    assert outcomes(verdict)["smoke on gfx942"] == "pass"
+    assert outcomes(verdict)["smoke on gfx1201"] == "bypassed"
+    assert [(one.gfx, one.state) for one in verdict.targets] == [
+        ("gfx1201", "untested"),
+        ("gfx942", "tested"),
+    ]
+    assert shown_state(verdict).word == "partly tested"
+
+
+def test_what_the_policy_does_not_know_is_held():
+    assert "the policy says nothing of stable" in judged(ONE, *GREEN, channel="stable").rules[0].why
+    no_torch = ONE.replace("pythons: one", "pythons: one, projects: [torchaudio]")
+    assert "the set has no wheels of torchaudio" in held_by(no_torch, *GREEN)
+    nothing = a_set(wheel("torch", targets=()), family="somewhere", planned=())
+    says = held_by(ONE, said("verify", document=nothing), document=nothing)
+    assert "which GPU targets it is for" in says
+
+
+def test_families_differ_and_what_is_not_needed_is_not_asked():
+    other = (
+        ONE + "\nfamilies: {gfx103X-all: {channels: {nightly: {not_needed: [smoke], verify: {fresh: 1h}}}}}"
+    )
+    assert judged(other, said("verify", hours=0.5)).passed
+    assert "the newest is 2 h old, and may be 1 h" in held_by(other, said("verify", hours=2))
+
+
+def test_our_own_policy_needs_more_from_channel_to_channel():
+    own = load_policy()
+    ages = {name: channel.rules for name, channel in own.channels.items()}
+    assert list(ages) == ["nightly", "prerelease", "stable"]
+    assert all(rules.complete and rules.resolver and rules.smoke for rules in ages.values())
+    smoke = ages["stable"].smoke
+    assert smoke is not None
+    assert (smoke.targets, smoke.pythons, smoke.fresh) == ("every", "every", timedelta(days=60))
+    assert (own.waivers, own.families) == ((), {})
+
+
+def test_what_users_see_of_a_tested_set():
+    both = [said(gfx=gfx, python="312") for gfx in ("gfx1030", "gfx1031")]
+    shown = shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
+    assert shown.word == "tested"
+    assert shown.lines[0] == "gfx1030: tested (smoke tests and full tests with Python 3.12, 2026-11-21)"
+    failed = shown_state(judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031")))
+    assert failed.lines[1] == "gfx1031: tests failed"
