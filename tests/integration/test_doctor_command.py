@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -15,16 +17,27 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.doctor import command
+
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
 
 
+def _clean() -> dict[str, str]:
+    """Return an environment that says nothing of GPUs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_GPUS)}
+
+
 def doctor(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in an environment that says nothing of GPUs but what is given."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_GPUS)}
-    clean["PYTHONPATH"] = str(CLONE / "build_tools")
-    argv = [sys.executable, "-m", "rocm_wheels", "doctor", *map(str, words)]
-    return subprocess.run(argv, env={**clean, **env}, capture_output=True, text=True, check=False)
+    """Run the command in this process, in an environment that says nothing of GPUs but what is given."""
+    out, err = io.StringIO(), io.StringIO()
+    given = [str(word) for word in words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", {**_clean(), **env})
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run_command(command, given)
+    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +61,9 @@ def filled(tmp_path: Path) -> Path:
 
 
 def test_no_torch_and_no_gpu_is_no_error(bare: Path) -> None:
-    done = doctor("--python", bare, "--gfx", "none")
+    argv = [sys.executable, "-m", "rocm_wheels", "doctor", "--python", str(bare), "--gfx", "none"]
+    env = {**_clean(), "PYTHONPATH": str(CLONE / "build_tools")}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "torch is not installed" in done.stdout
     assert done.stdout.splitlines()[-1] == "nothing is wrong"
@@ -100,7 +115,7 @@ def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "asking {program} where its packages are could not be started"),
+        (None, "{program} is no program that can be started"),
         ("#!/bin/sh\nexit 1\n", "asking {program} where its packages are"),
         ("#!/bin/sh\necho hello\n", "{program}, asked where its packages are, said 'hello'"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -323,9 +322,6 @@ def test_wrong_input(
     )
     managed.chmod(0o755)
     rows = [
-        (["torch=2.9"], 2, "two equals signs"),
-        (["torch", "torch>=2"], 2, "asked for twice"),
-        (["torch==1.0"], 17, "torch==1.0"),
         (["torch==9.9.9"], 17, "torch==9.9.9"),
         (["torch", "triton"], 17, "only taken from the index that was chosen"),
         (["torch", "no-such-project"], 17, "no-such-project was not found"),
@@ -345,10 +341,3 @@ def test_wrong_input(
         assert (words, install(index.url, venv, "--dry-run", *words)) == (words, code)
         assert said in capsys.readouterr().err, words
     assert venv.packages() == {}
-
-
-def test_digests_of_the_index_are_those_of_the_files(index: IndexServer) -> None:
-    """The world of these tests is one: what is served is what the pages say."""
-    page = (index.folder / "torch" / "index.html").read_text()
-    for path in (index.folder / "torch").glob("*.whl"):
-        assert hashlib.sha256(path.read_bytes()).hexdigest() in page
