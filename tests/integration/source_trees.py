@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ODD = 'odd "näme"\nwith a line.cu'
 
@@ -45,6 +48,15 @@ def isolated_environment(home: Path) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(home / ".config"),
         "GIT_CONFIG_NOSYSTEM": "1",
     }
+
+
+def enter(patch: pytest.MonkeyPatch, folder: Path, env: Mapping[str, str]) -> None:
+    """Have this process be in a folder, and in an environment: for commands that are run in it."""
+    patch.chdir(folder)
+    for name in os.environ.keys() - env.keys():
+        patch.delenv(name)
+    for name, value in env.items():
+        patch.setenv(name, value)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from flaky_server import serving
 from lock_trees import PIN, Servers, make_servers
+from source_trees import enter
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 
 OPTIONS = ["--rocm-version", "7.10.0a1", "--pytorch-rocm-arch", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
@@ -295,19 +299,17 @@ WRONG = [
 
 
 @pytest.mark.slow
-def test_wrong_input_leaves_the_disk_as_it_was(shared: Servers) -> None:
+def test_wrong_input_leaves_the_disk_as_it_was(
+    shared: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the command, in this process; the last one as a program."""
     old = shared.work / "old"
     old.write_text("somebody's own\n")
+    enter(monkeypatch, shared.work, shared.up.env)
     for words, code, message in WRONG:
-        command = (
-            words if words and words[0] in ("update", "updat", "manifest") else (*shared.torch(), *words)
-        )
-        said = (
-            "".join(shared.run("lock", *command, code=code))
-            if command is words
-            else shared.lock(*words, code=code)
-        )
-        assert message in said, (words, said)
+        torch = [] if words and words[0] in ("update", "updat", "manifest") else shared.torch()
+        ended, said = run_command(cli, ["lock", *torch, *words]), "".join(capsys.readouterr())
+        assert (ended, message in said) == (code, True), (words, said)
         assert [path.name for path in shared.work.iterdir()] == ["old"], words
     said = shared.lock("-o", "old", "--pytorch-origin", "file:///nowhere", code=10)
     assert "tip: check --pytorch-origin and the network" in said
