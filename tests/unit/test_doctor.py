@@ -20,6 +20,7 @@ from installed_trees import environment, install, install_torch
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.doctor import command
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
+from rocm_wheels.gpus.kfd import NO_DEVICES
 from rocm_wheels.hosts.doctor.machine import DeviceFile, Machine, User, read_machine
 from rocm_wheels.hosts.doctor.report import as_json, summary, text_lines
 from rocm_wheels.hosts.doctor.subject import Finding, Subject
@@ -334,6 +335,12 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
 def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
     assert found(examine(look), "override") == []
+
+
+def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
+    fault = f"{NO_DEVICES} (/dev/dri/renderD128): no program can use them"
+    look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))
+    assert [one.text for one in found(examine(look), "odd-gpus")] == ["rocminfo fails"]
 
 
 def test_variables_that_lead_astray(tmp_path: Path) -> None:

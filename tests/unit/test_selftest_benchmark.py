@@ -120,6 +120,8 @@ def test_groups_and_devices() -> None:
     ("words", "said"),
     [
         (["test", "maths"], "there are no checks maths; did you mean math?"),
+        (["test", "--python", ""], "the path is empty; is a variable not set?"),
+        (["benchmark", "--dtype", "bf16"], "there is no dtype bf16; did you mean bfloat16?"),
         (["test", "--python", "/nowhere"], "there is no Python /nowhere"),
         (["test", "--timeout", "0"], "0.0 is not in the range x>0"),
         (["test", "--device", "cpu", "--require-gpu"], "a GPU is required, and only the CPU is to be tested"),

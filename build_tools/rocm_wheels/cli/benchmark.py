@@ -11,6 +11,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ measured beside them (times CPU: the rates; sizes may differ). float32 is comput
 @click.option("--no-cpu", is_flag=True, help="Do not measure the CPU beside GPUs.")
 @click.option(
     "--python",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="PATH",
     help="Python or virtual environment whose torch is measured [default: this one].",
 )

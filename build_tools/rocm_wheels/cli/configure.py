@@ -11,8 +11,10 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 
-_SHELLS = ("sh", "fish", "powershell", "cmd", "github")
+_ALSO = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
+_SHELLS = ("sh", "fish", "powershell", "cmd", "github", *_ALSO)
 _HELP = """Say which variables this machine's GPUs need for the installed torch.
 
 Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
@@ -32,12 +34,15 @@ use beside one that it can. What you have set yourself is never changed, only sp
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option(
     "--python",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="PATH",
     help="Python or virtual environment whose torch it is about [default: this one].",
 )
 @click.option(
-    "--gfx", multiple=True, metavar="LIST", help="Cards, as the runtime numbers them, in place of a look."
+    "--gfx",
+    multiple=True,
+    metavar="LIST",
+    help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
 )
 @click.option("--risky", is_flag=True, help="Also what is known to hang some machines; it says so.")
 def command(  # noqa: PLR0917 - click passes them by name
@@ -73,7 +78,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     for note in found.notes:
         log.note(note)
     if as_lines:
-        for line in lines(found.settings, shell or shell_of(env, sys.platform)):
+        for line in lines(found.settings, _ALSO.get(shell or "", shell) or shell_of(env, sys.platform)):
             click.echo(line)
         return
     log.note(found.seen.torch)

@@ -30,7 +30,7 @@ _COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
     "--gfx",
     multiple=True,
     metavar="LIST|none",
-    help="The GPUs of a machine to be: gfx942,gfx1100; can be repeated. This one's do not count then.",
+    help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:

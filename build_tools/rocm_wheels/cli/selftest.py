@@ -11,6 +11,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ stopped, and 17 when there is no torch.
 )
 @click.option(
     "--python",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="PATH",
     help="Python or virtual environment whose torch is tested [default: this one].",
 )

@@ -19,6 +19,7 @@ from .pci_names import described
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD = 0x1002
+NO_DEVICES = "none of the GPUs' device files is here"  # how that fault begins
 _NUMBER = re.compile("[0-9]{1,20}")
 _NO_NAME = "ip discovery"  # what the driver calls every card that says itself what it is made of
 _FRAME_BUFFER = (1, 2)  # heap_type of a bank: memory of the GPU, reachable by the processor or not
@@ -96,7 +97,7 @@ def _with_devices(nodes: list[_Node], root: Path, found: Topology) -> list[_Node
     if gpus and len(missing) == len(gpus):
         # an image is often built without the devices that it runs with later: the cards are there
         found.faults.append(
-            f"none of the GPUs' device files is here (/dev/dri/renderD{minors[gpus[0]]}): no program can use "
+            f"{NO_DEVICES} (/dev/dri/renderD{minors[gpus[0]]}): no program can use "
             "them; a container needs --device=/dev/kfd --device=/dev/dri"
         )
         return nodes

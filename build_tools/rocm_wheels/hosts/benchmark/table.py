@@ -25,11 +25,15 @@ def _row(figure: Figure) -> tuple[str, ...]:
     return (
         *start,
         figure.size,
-        f"{figure.median_seconds * 1e3:.3g} ms",
+        _time(figure.median_seconds),
         f"{(figure.spread or 0.0) * 100:.0f} %",
         f"{figure.tflops:.3g}",
         f"{figure.times_cpu:.3g}" if figure.times_cpu is not None else "",
     )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -38,9 +38,8 @@ def driver(subject: Subject) -> Iterator[Finding]:
         said = machine.driver_version or "the kernel's own"
         yield Finding("ok", f"the driver amdgpu is loaded (version {said})")
     elif subject.has_amd:
-        yield Finding(
-            "error", "there is an AMD GPU, but the driver amdgpu is not loaded", "sudo modprobe amdgpu"
-        )
+        fix = f"{'on the host: ' * bool(machine.container)}sudo modprobe amdgpu"
+        yield Finding("error", "there is an AMD GPU, but the driver amdgpu is not loaded", fix)
     if machine.blacklisted and subject.has_amd:
         yield Finding(
             "warning" if machine.driver_loaded else "error",
@@ -48,7 +47,7 @@ def driver(subject: Subject) -> Iterator[Finding]:
             "take the line out, then: sudo update-initramfs -u && sudo reboot",
         )
     for gpu in machine.amd_devices:
-        if gpu.driver != "amdgpu":
+        if gpu.driver != "amdgpu" and (gpu.driver or machine.driver_loaded):
             has = f"is taken by the driver {gpu.driver}" if gpu.driver else "is taken by no driver"
             yield Finding(
                 "warning",

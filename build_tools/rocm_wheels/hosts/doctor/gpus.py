@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.kfd import NO_DEVICES
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 
 
@@ -63,6 +64,8 @@ def unknown(subject: Subject) -> Iterator[Finding]:
 def odd(subject: Subject) -> Iterator[Finding]:
     """Pass on what looking for GPUs could not read, and what is odd about a GPU."""
     for fault in subject.hardware.faults:
+        if fault.startswith(NO_DEVICES):
+            continue  # the checks of the device files tell of each, with what to do
         names = [name for name in subject.env if re.search(rf"\b{re.escape(name)}\b", fault)]
         fix = f"unset {' '.join(names)}" if names else "see that what it names is there and can be read"
         yield Finding("warning", fault, fix)
