@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.kfd import NO_DEVICES
+from rocm_wheels.gpus.visible import CUDA, HIP, ROCR
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
 
 
@@ -36,18 +37,21 @@ def found(subject: Subject) -> Iterator[Finding]:
 
 
 def hidden(subject: Subject) -> Iterator[Finding]:
-    """Tell of GPUs that a variable hides."""
+    """Tell of GPUs that a variable hides, and of those that are not there for this process."""
     gone = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
-    for variable in sorted({gpu.hidden_by for gpu in gone}):
-        counted = Counter(_said(gpu) for gpu in gone if gpu.hidden_by == variable)
-        those = [f"{number} × {said}" if number > 1 else said for said, number in counted.items()]
-        left = any(gpu.vendor == "amd" for gpu in subject.amd)
-        yield Finding(
-            "info" if left else "warning",
-            f"{variable or 'a variable'}={subject.env.get(variable, '')} hides {several(those)}"
-            + ("" if left else ": no AMD GPU is left"),
-            f"unset {variable}" if variable else "",
-        )
+    left = any(gpu.vendor == "amd" for gpu in subject.amd)
+    for by in sorted({gpu.hidden_by for gpu in gone}):
+        counted = Counter(_said(gpu) for gpu in gone if gpu.hidden_by == by)
+        those = several([f"{number} × {said}" if number > 1 else said for said, number in counted.items()])
+        if by in (ROCR, HIP, CUDA):
+            said, fix = f"{by}={subject.env.get(by, '')} hides {those}", f"unset {by}"
+        else:  # no device file in a container, too old for the runtime, given to others by a scheduler
+            said = f"{those}: not for this process, by {by}"
+            devices = by.startswith("/dev/")
+            run = "docker run --device /dev/kfd --device /dev/dri …"
+            fix = run if devices else "rocminfo   # lists what programs may use"
+        none = "" if left else ": no AMD GPU is left"
+        yield Finding("info" if left else "warning", said + none, fix)
 
 
 def unknown(subject: Subject) -> Iterator[Finding]:
@@ -73,7 +77,8 @@ def odd(subject: Subject) -> Iterator[Finding]:
         if gpu.vendor == "amd" and gpu.confidence == "derived":
             yield Finding(
                 "info",
-                f"{_said(gpu)}: the target was looked up, not read from the driver",
+                f"{_said(gpu)}: the target was looked up, not read from the driver"
+                + "".join(f"; {note}" for note in gpu.notes),
                 "a loaded driver tells it for certain: see the check `driver`",
             )
 
