@@ -16,6 +16,8 @@ SCHEMA_WITHOUT_PROVIDERS = "https://variants-schema.wheelnext.dev/peps/825/v0.1.
 _VARIANTLIB_SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"  # variantlib 0.2 means format 0.2.0
 SCHEMAS = (SCHEMA, SCHEMA_WITHOUT_PROVIDERS, _VARIANTLIB_SCHEMA)
 NULL_LABEL = "null"
+AMD, ROCM = "amd", "rocm"  # the namespaces of ours, and their features
+ARCH, VERSION, HOST_VERSION = "gfx_arch", "version", "rocm_version"
 
 Properties = Mapping[str, Mapping[str, tuple[str, ...]]]  # namespace: feature: values, sorted
 

@@ -12,13 +12,20 @@ from hashlib import sha256
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.gfx import families_of, gfx_families, gfx_targets
-from rocm_wheels.variants.document import NULL_LABEL, Properties, describe
+from rocm_wheels.variants.document import (
+    AMD,
+    ARCH,
+    HOST_VERSION,
+    NULL_LABEL,
+    ROCM,
+    VERSION,
+    Properties,
+    describe,
+)
 from rocm_wheels.variants.reading import LABEL
 from rocm_wheels.variants.targets import GENERICS, chips_of
 from rocm_wheels.wheels.device_code.target_id import TargetId
 
-AMD, ROCM = "amd", "rocm"
-ARCH, VERSION, HOST_VERSION = "gfx_arch", "version", "rocm_version"
 _VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
 _CHIP = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}(?![0-9a-z])")
 _LONGEST_LIST = 40  # characters: about five targets

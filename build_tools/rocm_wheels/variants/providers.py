@@ -16,8 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.properties import ROCM_VERSIONS
-from rocm_wheels.variants.document import Provider
-from rocm_wheels.variants.labels import ARCH, VERSION
+from rocm_wheels.variants.document import ARCH, VERSION, Provider
 
 PROVIDERS = ("rocm-bootstrap", "own", "static")
 ROCM_PROPERTIES = ("bundled", "host")

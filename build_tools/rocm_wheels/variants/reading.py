@@ -10,7 +10,6 @@ from typing import NoReturn
 from packaging.requirements import InvalidRequirement, Requirement
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import did_you_mean
 from rocm_wheels.variants.document import (
     NULL_LABEL,
     SCHEMA_WITHOUT_PROVIDERS,
@@ -212,6 +211,8 @@ def only(given: Mapping[str, object], known: Sequence[str], name: str, key: str)
     """Refuse keys that a format does not have."""
     for one in given:
         if one not in known:
+            from rocm_wheels.records import did_you_mean
+
             place = f"{key}.{one}" if key else one
             fault(name, place, f"is not a known key{did_you_mean(one, known)}", tip=_REPAIR)
 

@@ -14,8 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.variants.document import Properties, Provider, VariantMetadata
-from rocm_wheels.variants.labels import AMD, ARCH, ROCM, VERSION
+from rocm_wheels.variants.document import AMD, ARCH, ROCM, VERSION, Properties, Provider, VariantMetadata
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse
 from rocm_wheels.variants.providers import ProviderChoice
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files

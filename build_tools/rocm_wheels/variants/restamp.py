@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError, explain
-from rocm_wheels.variants.document import Properties, Provider, VariantMetadata, describe, properties_of
-from rocm_wheels.variants.labels import AMD, ARCH, HOST_VERSION, ROCM, VERSION, label_contradictions
+from rocm_wheels.variants.document import (
+    AMD,
+    ARCH,
+    HOST_VERSION,
+    ROCM,
+    VERSION,
+    Properties,
+    Provider,
+    VariantMetadata,
+    describe,
+    properties_of,
+)
+from rocm_wheels.variants.labels import label_contradictions
 from rocm_wheels.variants.legacy import OldDocument, read_any_format
 from rocm_wheels.variants.markers import decide, has_variant_marker
 from rocm_wheels.variants.metadata import FILE_NAME, merge, parse

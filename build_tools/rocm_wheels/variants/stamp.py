@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.variants.document import Properties, VariantMetadata, properties_of
-from rocm_wheels.variants.labels import AMD, ARCH, HOST_VERSION, ROCM, VERSION, check_label, label_of
+from rocm_wheels.variants.document import (
+    AMD,
+    ARCH,
+    HOST_VERSION,
+    ROCM,
+    VERSION,
+    Properties,
+    VariantMetadata,
+    properties_of,
+)
+from rocm_wheels.variants.labels import check_label, label_of
 from rocm_wheels.variants.markers import has_variant_marker
 from rocm_wheels.variants.metadata import FILE_NAME, merge
 from rocm_wheels.variants.providers import ProviderChoice

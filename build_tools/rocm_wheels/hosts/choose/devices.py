@@ -23,7 +23,6 @@ from rocm_wheels.hosts.choose.served import amd_gpus
 from rocm_wheels.hosts.choose.sift import Offer, sift
 from rocm_wheels.index.reach import Reach, UnreachableError
 from rocm_wheels.index.reading import Link
-from rocm_wheels.records import did_you_mean
 from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata
 
 _JOBS = 8
@@ -92,6 +91,8 @@ def choose_devices(
         return None
     for extra in named:
         if extra not in offered:
+            from rocm_wheels.records import did_you_mean
+
             raise HostError(
                 f"{offer.file} has no extra {extra}{did_you_mean(extra, offered)}",
                 tip=f"it has {', '.join(sorted(offered))}"

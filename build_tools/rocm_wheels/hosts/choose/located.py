@@ -19,7 +19,6 @@ from rocm_wheels.hosts.choose.pages import is_page, listed, project_links
 from rocm_wheels.index.reach import Reach, base_url, local_path
 from rocm_wheels.index.reading import Link, file_name
 from rocm_wheels.index.views import families
-from rocm_wheels.records import did_you_mean
 from rocm_wheels.shell import hide_credentials
 
 FAMILY = "{family}"
@@ -115,6 +114,7 @@ def _of_a_family(bases: Sequence[tuple[str, str]], project: str, reach: Reach) -
 
 def _absent(project: str, where: str) -> HostError:
     from rocm_wheels.model.compat.domains import domain_libraries
+    from rocm_wheels.records import did_you_mean
 
     names = ("torch", "triton", *domain_libraries())
     hint = "" if project in names else did_you_mean(project, names)

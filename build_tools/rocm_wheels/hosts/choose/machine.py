@@ -15,12 +15,11 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, pl
 from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmFound
 from rocm_wheels.gpus.look import look
-from rocm_wheels.gpus.names import GENERICS, generic_of, read_name
+from rocm_wheels.gpus.names import GENERICS, KNOWN, read_name
 from rocm_wheels.gpus.properties import supported
 from rocm_wheels.gpus.rocm import find_rocm
 from rocm_wheels.hosts.choose.host import Host
 from rocm_wheels.index.installers import PLATFORMS
-from rocm_wheels.model.gfx import gfx_families
 from rocm_wheels.variants.providers import minor_version
 
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
@@ -208,6 +207,8 @@ def _gpu(word: str, index: int) -> Gpu:
     try:
         name = read_name(word)
     except ValueError as cause:
+        from rocm_wheels.model.gfx import gfx_families
+
         families = gfx_families()
         tip = f"of {word} say which: {', '.join(families[word])}" if word in families else f"{GFX} gfx942"
         raise UsageError(f"{GFX} {cause}", tip=tip) from None
@@ -216,7 +217,7 @@ def _gpu(word: str, index: int) -> Gpu:
             f"{GFX} {word} is code for several GPUs, and none of them",
             tip=f"say which: {', '.join(GENERICS[name])}",
         )
-    known = generic_of(name) or name in gfx_families()
+    known = name in KNOWN
     notes = ("no GPU of that name is known here",) * (not known)
     if ":" in word:
         notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
