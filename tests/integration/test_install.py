@@ -99,6 +99,8 @@ def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     assert "fetching" not in said.err and "installing" not in said.err
     (venv.site / "torch" / "version.py").unlink()  # what is damaged is made good, and that alone
     next(venv.site.glob("torch-*.dist-info/METADATA")).unlink()  # uv takes it for installed all the same
+    for kept in (tmp_path / "cache").rglob("torchaudio*.whl"):
+        kept.write_bytes(b"rotten")  # of no importance: what is installed of it is right
     assert install(index.url, venv) == 0
     assert "installing torch 2.9.1+rocm7.2\n" in capsys.readouterr().err
     assert (venv.site / "torch" / "version.py").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 from rocm_wheels.errors import DataError
@@ -15,7 +16,7 @@ _MOST_NAMED = 3
 
 
 def wheel_record(offer: Offer, path: Path | None) -> list[RecordEntry] | None:
-    """Return the lines of a wheel's RECORD: of the file where it is here, else by ranges.
+    """Return the lines of a wheel's RECORD: of the file where it is here and whole, else by ranges.
 
     None when the server gives no ranges: then only the whole file tells; and of a source distribution.
     """
@@ -23,15 +24,19 @@ def wheel_record(offer: Offer, path: Path | None) -> list[RecordEntry] | None:
         return None
     here = path or local_path(offer.url)
     if here is not None:
-        with zipfile.ZipFile(here) as archive:
-            return _read(archive, offer.name)
+        try:
+            with zipfile.ZipFile(here) as archive:
+                return _read(archive, offer.name)
+        except (OSError, zipfile.BadZipFile, zlib.error):  # a cache may rot; fetching tells of it
+            if local_path(offer.url) is not None:
+                return None
     from remotezip import RemoteZip, RemoteZipError  # type: ignore[import-untyped]
     from requests import RequestException, Session
 
     try:
         with Session() as session, RemoteZip(offer.url, session=past_proxies(session), timeout=60) as archive:
             return _read(archive, offer.name)
-    except (RemoteZipError, RequestException, OSError, zipfile.BadZipFile):
+    except (RemoteZipError, RequestException, OSError, zipfile.BadZipFile, zlib.error):
         return None
 
 
