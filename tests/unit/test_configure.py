@@ -123,6 +123,11 @@ def test_risks_are_the_users_own() -> None:
 
 def test_old_runtimes_override_all_cards_or_none() -> None:
     hardware = machine("gfx1100 gfx1032", rocm="6.1.3")
+    own, _ = settings_for(hardware, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="7.2")
+    assert [(one.name, one.value) for one in own] == [(TWO, "10.3.0")], "it is torch's runtime that counts"
+    newer = machine("gfx1100 gfx1032", rocm="7.2.0")
+    old, _ = settings_for(newer, ["gfx1100", "gfx1030"], {}, "linux", nodes=(1, 2), rocm="6.1.40093")
+    assert [(one.name, one.value) for one in old] == [(HIP, "0")]
     settings, _ = settings_for(hardware, RDNA2, {}, "linux", nodes=(1, 2))
     assert {one.name: one.value for one in settings} == {HIP: "0"}
 

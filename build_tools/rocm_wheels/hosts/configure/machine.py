@@ -21,13 +21,15 @@ from rocm_wheels.hosts.installed import look_at_packages, targets_of
 class Seen:
     """Cards, and the targets that torch has kernels for (None: torch is not there). ``torch`` in words.
 
-    ``nodes`` are the runtime's numbers of the cards, by their index.
+    ``nodes`` are the runtime's numbers of the cards, by their index; ``rocm`` is the version that torch was
+    built with, "" when it does not say.
     """
 
     hardware: Hardware
     targets: tuple[str, ...] | None
     torch: str
     nodes: tuple[int, ...] = ()
+    rocm: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def configuration(
             f"{seen.torch}: what its kernels need cannot be told",
             tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
         )
-    settings, notes = settings_for(seen.hardware, seen.targets, env, platform, nodes=seen.nodes, risky=risky)
+    settings, notes = settings_for(
+        seen.hardware, seen.targets, env, platform, nodes=seen.nodes, rocm=seen.rocm, risky=risky
+    )
     return Configuration(settings, notes, seen)
 
 
@@ -105,4 +109,5 @@ def see(
         for gpu, node in zip(topology.gpus, topology.nodes, strict=True)
         if gpu.index is not None
     )
-    return Seen(hardware, targets, said, tuple(node for _, node in numbered))
+    built = torch.build.version if torch is not None and torch.kind == "rocm" else ""
+    return Seen(hardware, targets, said, tuple(node for _, node in numbered), built)

@@ -49,13 +49,15 @@ def settings_for(
     platform: str,
     *,
     nodes: Sequence[int] = (),
+    rocm: str = "",
     risky: bool = False,
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return the variables to set, and notes for people.
 
     ``targets`` are those of the kernels in the installed torch: None when that is not known, empty for a
     build without any. ``platform`` is as ``sys.platform`` spells it. ``nodes`` are the runtime's numbers of
-    the cards, by their index (``gpus.kfd``); without them no card can be overridden alone.
+    the cards, by their index (``gpus.kfd``); without them no card can be overridden alone. ``rocm`` is the
+    version that torch was built with, and brings or requires; "" where it does not say.
     """
     if platform == "darwin":
         return _for_macos(env)
@@ -71,7 +73,8 @@ def settings_for(
     notes = [*_about_own(cards, own, targets, env), *_about_cards(cards, targets, platform)]
     if not any(card.usable for card in cards):
         return (), tuple(notes)
-    plan = _plan(cards, hardware, nodes)
+    alone = nodes if _reads_nodes(hardware, rocm) else ()
+    plan = _plan(cards, hardware, alone)
     settings = [
         Setting(name, (group[0].override and group[0].override.version) or "", _why(group), _source(group))
         for name, group in plan.overridden
@@ -104,7 +107,7 @@ def _plan(cards: Sequence[Card], hardware: Hardware, nodes: Sequence[int]) -> _P
     first = next(iter(groups))
     if len(groups) == 1 and _all_bear(first, needy, kept, hardware):
         return _Plan(kept, ((VARIABLE, needy),))
-    if _reads_nodes(hardware) and all((card.gpu.index or 0) < len(nodes) for card in needy):
+    if all((card.gpu.index or 0) < len(nodes) for card in needy):
         alone = [(f"{VARIABLE}_{nodes[card.gpu.index or 0]}", (card,)) for card in needy]
         since = overrides().per_node.since
         return _Plan(kept, tuple(alone), (f"{VARIABLE}_<node> is read by ROCm {since} and later",))
@@ -132,9 +135,9 @@ def _all_bear(version: str, needy: Sequence[Card], kept: Sequence[Card], hardwar
     return all(harmless(gpu, version, used=gpu.index in used) for gpu in others)
 
 
-def _reads_nodes(hardware: Hardware) -> bool:
-    """Whether the runtime reads overrides of one card: believed where no ROCm says its version."""
-    known = [_numbers(found.version) for found in hardware.rocm]
+def _reads_nodes(hardware: Hardware, rocm: str) -> bool:
+    """Whether torch's runtime reads overrides of one card: believed where no ROCm says its version."""
+    known = [_numbers(version) for version in ((rocm,) if rocm else (one.version for one in hardware.rocm))]
     return not known or max(known) >= _numbers(overrides().per_node.since)
 
 
