@@ -58,9 +58,15 @@ The exit code is 17 when nothing fits; the wheel that came nearest is named.
     help="Of the indexes that are known, without --index [default: stable].",
 )
 @click.option("--pre", is_flag=True, help="Take pre-releases too.")
-@click.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
 @click.option(
-    "--all", "everything", is_flag=True, help="List all wheels, not the first of those that are out."
+    "--retries",
+    type=click.IntRange(0, 20),
+    default=4,
+    show_default=True,
+    help="How often a server is asked again.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name

@@ -30,7 +30,9 @@ use beside one that it can. What you have set yourself is never changed, only sp
 
 @click.command("configure", help=_HELP)
 @click.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
-@click.option("--shell", type=click.Choice(_SHELLS), help="Whose lines [default: the shell's of $SHELL].")
+@click.option(
+    "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option(
     "--python",
@@ -44,7 +46,7 @@ use beside one that it can. What you have set yourself is never changed, only sp
     metavar="LIST",
     help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
 )
-@click.option("--risky", is_flag=True, help="Also what is known to hang some machines; it says so.")
+@click.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
 def command(  # noqa: PLR0917 - click passes them by name
     as_lines: bool,
     shell: str | None,

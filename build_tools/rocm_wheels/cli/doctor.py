@@ -34,7 +34,7 @@ _COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
-    """See what is wrong with this machine for torch, each with a fix.
+    """Find what is wrong with this machine for torch, and how to put it right.
 
     Driver, devices and their permissions, container or WSL, every ROCm, torch and its companions, harmful
     variables, and whether the installed files hold kernels for this machine's GPUs: that is read from

@@ -24,15 +24,15 @@ _HELP = """Install torch and its companions: the builds for this machine's GPUs,
 PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
 [default: torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose` says; triton and ROCm's
 packages are those that it requires. Nothing is installed before every file is here and checked; afterwards
-what is installed is compared with what was chosen. Exit code 17 when anything is not so.
+what is installed is compared with what was chosen. The exit code is 17 when anything did not happen.
 
 \b
-From where what comes:
+Where it comes from:
   torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI
-  other torch projects that it has not (torchao)          PyPI, if without compiled code
-  the rest that it has not (sympy, numpy)                 PyPI, or --dependency-index
+  other torch projects that it lacks (torchao)            PyPI, if without compiled code
+  the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
 
-Downloads are kept in ~/.cache/rocm-wheels, and go on where they broke off.
+Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from there.
 """
 
 
@@ -57,23 +57,23 @@ Downloads are kept in ~/.cache/rocm-wheels, and go on where they broke off.
 @click.option(
     "--dependency-index",
     metavar="URL",
-    help="Where comes from what the index has not [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
+    help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
 @click.option(
     "--channel",
     metavar="NAME",
     help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
 )
-@click.option("--pre", is_flag=True, help="Pre-releases too.")
+@click.option("--pre", is_flag=True, help="Take pre-releases too.")
 @click.option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
 )
-@click.option("--rocm", metavar="VERSION", help="For this ROCm, not that found here.")
+@click.option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
 @click.option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
-@click.option("--no-cache", is_flag=True, help="Keep nothing: downloads are gone in the end.")
+@click.option("--no-cache", is_flag=True, help="Keep no downloads.")
 @click.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name
@@ -161,7 +161,7 @@ def _lines(plan: Plan) -> list[str]:
 
     lines = [f"into {plan.target}, by {plan.installer}", f"from {hide_credentials(plan.index)}"]
     if any(item.offer.source == "dependencies" for item in plan.items):
-        lines.append(f"what that has not from {hide_credentials(plan.dependencies)}")
+        lines.append(f"what it lacks from {hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
     names = [f"{item.offer.project} {item.offer.version}" for item in plan.items]
