@@ -94,17 +94,24 @@ def test_what_is_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "name", "index"),
+    ("gpus", "name", "index"),
     [
-        (Gpu("amd", gfx="gfx942", native="gfx942", index=0), "rocm", "amd.com"),  # and not cpu
-        (Gpu("nvidia", capability="8.9"), "cu", "https://download.pytorch.org/whl/cu"),
-        (Gpu("intel", name="Arc B580"), "xpu", "https://download.pytorch.org/whl/xpu"),
-        (None, "cpu", "https://download.pytorch.org/whl/cpu"),
+        ([Gpu("amd", gfx="gfx942", native="gfx942", index=0)], "rocm", "amd.com"),  # and not cpu
+        ([Gpu("nvidia", capability="8.9")], "cu", "https://download.pytorch.org/whl/cu"),
+        ([Gpu("intel", name="Arc B580")], "xpu", "https://download.pytorch.org/whl/xpu"),
+        ([], "cpu", "https://download.pytorch.org/whl/cpu"),
+        # as torchruntime: a card before graphics inside a processor, in any order
+        (
+            [Gpu("amd", gfx="gfx1036", index=0, integrated=True), Gpu("nvidia", capability="8.9")],
+            "cu",
+            "https://download.pytorch.org/whl/cu",
+        ),
+        ([Gpu("intel", integrated=True), Gpu("amd", gfx="gfx1100", index=0)], "rocm", "amd.com"),
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="what Linux gets")
-def test_platforms(gpu: Gpu | None, name: str, index: str) -> None:
-    platform = rocm_wheels.get_platform([gpu] if gpu else [])
+def test_platforms(gpus: list[Gpu], name: str, index: str) -> None:
+    platform = rocm_wheels.get_platform(gpus)
     assert str(platform).startswith(name) and index in platform.index and platform.reason
 
 
