@@ -91,7 +91,7 @@ def test_what_is_in_front_on_the_path_shadows_the_rest(tmp_path: Path) -> None:
 
 def test_an_editable_torch_is_where_its_sources_are(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
-    tree = tmp_path / "my sources"
+    tree = tmp_path / "my %20 sources"
     (tree / "torch" / "lib").mkdir(parents=True)
     (tree / "torch" / "lib" / "libtorch_hip.so").write_bytes(library("gfx1201"))
     said = f'{{"url": "{tree.as_uri()}", "dir_info": {{"editable": true}}}}'

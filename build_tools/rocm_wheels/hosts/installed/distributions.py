@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -123,5 +122,7 @@ def _origin(path: Path) -> tuple[str, Path | None]:
         raise ValueError("direct_url.json has no url")
     url, folder = said["url"], said.get("dir_info")
     if isinstance(folder, dict) and folder.get("editable") and url.startswith("file:"):
-        return url, Path(url2pathname(unquote(urlsplit(url).path)))
+        from urllib.request import url2pathname  # it brings http, ssl and email along
+
+        return url, Path(url2pathname(urlsplit(url).path))
     return url, None
