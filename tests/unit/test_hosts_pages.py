@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
@@ -39,7 +41,7 @@ class Web(Reach):
         return Answer(200, "text/html", links.encode(), url)
 
 
-def offers(pages: Mapping[str, Sequence[str] | int], torch: str = "") -> Offers:
+def offers(pages: Mapping[str, Sequence[str] | int]) -> Offers:
     def none(_project: str, _version: Version) -> Candidate | None:
         return None
 
@@ -114,3 +116,21 @@ def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None
     assert [one.name for one in found.of("numpy")] == [f"numpy-2.5-{TAG}.whl"]
     with pytest.raises(DataError, match="sha256=nonsense, which is none"):
         found.of("sympy")
+
+
+def test_projects_are_looked_up_side_by_side_and_each_once() -> None:
+    """A resolver asks for many at once; with a lock around it all they would wait for each other."""
+    web = Web({f"{REST}numpy/": [], f"{REST}sympy/": [], INDEX: []})
+    found = Offers(Places(INDEX, REST, TAGS, {}, lambda _project, _version: None), web)
+    both = threading.Barrier(2)
+
+    def get(url: str, *, accept: str = "*/*") -> Answer:
+        if url.startswith(REST):
+            both.wait(timeout=20)
+        return Web.get(web, url, accept=accept)
+
+    web.get = get  # type: ignore[method-assign]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(found.of, ["numpy", "sympy", "numpy", "sympy"]))
+    assert sorted(url for url in web.asked if url.startswith(REST)) == [f"{REST}numpy/", f"{REST}sympy/"]
+    assert web.asked.count(INDEX) == 1

@@ -78,7 +78,10 @@ class Offers:
         self._reach = reach
         self._known: dict[str, tuple[Offer, ...]] = {}
         self._texts: dict[str, bytes] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._busy: dict[
+            str, threading.Lock
+        ] = {}  # by project, or the URL of a wheel: each is asked for once
         self._ranks = {tag: number for number, tag in reversed(list(enumerate(places.tags)))}
         self._flat: tuple[Link, ...] | None = None
         self._failed: dict[str, UnreachableIndexError] = {}
@@ -87,7 +90,7 @@ class Offers:
 
     def of(self, project: str) -> tuple[Offer, ...]:
         """Return what is offered of a project, () when nothing is; HostError when an index fails."""
-        with self._lock:
+        with self._alone(project):
             if project in self._failed:  # resolvers ask again and again; the network was asked often enough
                 raise self._failed[project]
             if project not in self._known:
@@ -108,8 +111,7 @@ class Offers:
 
     def not_offered(self) -> list[str]:
         """Return the projects that were looked up in vain."""
-        with self._lock:
-            return [name for name, found in self._known.items() if not found]
+        return [name for name, found in list(self._known.items()) if not found]
 
     def find(self, project: str, version: str) -> Offer | None:
         """Return the offer of a version."""
@@ -122,7 +124,7 @@ class Offers:
 
     def metadata(self, offer: Offer) -> bytes:
         """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel."""
-        with self._lock:
+        with self._alone(offer.url):
             if offer.url not in self._texts:
                 self._texts[offer.url] = self._read(offer)
             return self._texts[offer.url]
@@ -151,6 +153,10 @@ class Offers:
         link = Link(offer.name, offer.name, offer.url, metadata=offer.metadata, size=offer.size)
         return metadata_of(link, self._reach)
 
+    def _alone(self, key: str) -> threading.Lock:
+        with self._lock:
+            return self._busy.setdefault(key, threading.Lock())
+
     def _look(self, project: str) -> tuple[Offer, ...]:
         found = self._page(self._places.index, project, "index")
         torch = self._places.torch
@@ -168,9 +174,10 @@ class Offers:
     def _page(self, index: str, project: str, source: str) -> tuple[Offer, ...]:
         links = project_links(index, project, self._reach)
         if links is None and source == "index":
-            if self._flat is None:  # an index need not have a page a project
-                self._flat = listed(index, self._reach)
-            links = self._flat
+            with self._alone(index):
+                if self._flat is None:  # an index need not have a page a project
+                    self._flat = listed(index, self._reach)
+                links = self._flat
         offers = [offer for link in links or () if (offer := _of_link(project, link, source))]
         if source == "dependencies" and only_pure(project):
             pure = [one for one in offers if is_pure(one.shown)]

@@ -30,7 +30,7 @@ from rocm_wheels.index.reach import base_url
 PYPI = "https://pypi.org/simple/"
 _CLOSED = re.compile(
     r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
-    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
+    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*|fbgemm-gpu.*"
 )
 _OTHERS = ("torchcodec",)
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
+from string import ascii_lowercase
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
@@ -81,7 +82,8 @@ def _infos(place: Path, only: re.Pattern[str], faults: list[str]) -> Iterator[Pa
         project = name.rsplit(".", 1)[0].split("-", 1)[0]
         # of an uninstall or an upgrade that was broken off, pip leaves folders that begin with ~
         if project.startswith("~"):
-            if only.fullmatch(canonicalize_name("t" + project[1:])) or only.fullmatch(project[1:]):
+            meant = [canonicalize_name(letter + project[1:]) for letter in ("", *ascii_lowercase)]
+            if any(only.fullmatch(one) for one in meant):
                 faults.append(f"{place / name} is left of an installation that was broken off; delete it")
         elif only.fullmatch(canonicalize_name(project)):
             yield place / name
