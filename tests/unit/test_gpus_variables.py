@@ -118,6 +118,8 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
     assert [one.gfx for one in found.gpus] == targets
     assert [one.native for one in found.gpus] == ["gfx1100", "gfx1036"]
     assert ("refuses to start" in "".join(found.faults)) == (" " in env.values())
+    said = "HSA_OVERRIDE_GFX_VERSION_0 is of no GPU: their nodes are 1, 2"
+    assert (said in found.faults) == ("HSA_OVERRIDE_GFX_VERSION_0" in env)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class LinuxMachine:
         there = f"{len(topology.gpus)} AMD GPUs" if topology.present else "no such driver"
         self.tried.append(f"kfd: {there}")
         if topology.gpus:
+            self.faults += _posing_as_nothing(topology, overrides)
             return self._with_the_rest(_posed(topology, overrides))
         if self._bus_seen and not self._of("1002") and not self._wsl():
             self.tried.append("ROCm's tools: not asked, there is no AMD card on the PCI bus")
@@ -109,6 +110,13 @@ class LinuxMachine:
 def _posed(topology: Topology, overrides: Mapping[int | None, str]) -> list[Gpu]:
     pairs = zip(topology.gpus, topology.nodes, strict=True)
     return [_pose(gpu, overrides.get(node, overrides.get(None))) for gpu, node in pairs]
+
+
+def _posing_as_nothing(topology: Topology, overrides: Mapping[int | None, str]) -> list[str]:
+    """Return a sentence for each override of a node that is no GPU: many take it for the GPU's index."""
+    strange = [node for node in overrides if node is not None and node not in topology.nodes]
+    there = ", ".join(map(str, topology.nodes))
+    return [f"{OVERRIDE}_{node} is of no GPU: their nodes are {there}" for node in sorted(strange)]
 
 
 def _pose(gpu: Gpu, other: str | None) -> Gpu:

@@ -19,6 +19,8 @@ from .visible import mark_visible
 
 VENDORS = ("amd", "nvidia", "intel", "apple")
 
+NO_TARGET = "its target is not known"  # of an AMD GPU, among the faults
+
 
 def look(
     env: Mapping[str, str],
@@ -66,8 +68,7 @@ def best_first(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
 def _unknown(gpus: Sequence[Gpu]) -> list[str]:
     unknown = [gpu for gpu in gpus if gpu.vendor == "amd" and gpu.confidence == "unknown"]
     return [
-        f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): its target is not known; "
-        f"{CHIPS[0]} can state it"
+        f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {NO_TARGET}; {CHIPS[0]} can state it"
         for gpu in unknown
     ]
 

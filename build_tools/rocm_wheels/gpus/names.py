@@ -22,11 +22,12 @@ GENERICS = {
     "gfx13_generic": ("gfx1310",),
 }
 KNOWN = (*("gfx908", "gfx90a"), *(chip for chips in GENERICS.values() for chip in chips))
-# targets that exist only inside processors (LLVM's list of products): tells where no table knows the card
+# targets that exist only inside processors (LLVM's list of products; gfx1170: TheRock's of targets): tells
+# where no table knows the card
 INTEGRATED = frozenset(
     (
         *("gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037"),
-        *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"),
+        *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1170"),
     )
 )
 _NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
