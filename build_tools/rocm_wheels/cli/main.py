@@ -40,6 +40,8 @@ COMMANDS = {
     "test": ("selftest:command", "Test the installed torch on this machine."),
     "doctor": ("doctor:command", "Say what is wrong with this machine for torch, and what to do."),
     "benchmark": ("benchmark:command", "Measure the installed torch on this machine."),
+    "stage": ("stage:command", "Make a set of wheels in a store, with an index of its own."),
+    "releases": ("releases:command", "List the sets of a store."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

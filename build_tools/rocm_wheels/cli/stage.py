@@ -1,0 +1,139 @@
+"""``rocm-wheels stage``: wheels become a set in a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.index_change import now
+from rocm_wheels.cli.paths import GivenPath
+
+if TYPE_CHECKING:
+    from rocm_wheels.release.sets import Kind
+    from rocm_wheels.release.staging.plan import StagePlan
+    from rocm_wheels.release.stores import Store
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_KINDS = ("per-family", "multi-arch", "variants")
+_MOST_SHOWN = 10
+
+
+def layout_option(function: Any) -> Any:
+    """Add the option that names the file with the names of areas and folders."""
+    return click.option(
+        "--store-layout",
+        type=GivenPath(),
+        help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
+    )(function)
+
+
+@click.command("stage")
+@click.argument("store", metavar="STORE")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@click.option("--lock", "lock_file", required=True, type=_FILE, help="The lock that they were built from.")
+@click.option("--family", required=True, metavar="NAME", help="The GPU family that they are for.")
+@click.option(
+    "--layout",
+    type=click.Choice(_KINDS),
+    default="per-family",
+    show_default=True,
+    help="What kind of wheels they are: for one family, for all GPUs, or variants with labels.",
+)
+@click.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
+@click.option("--origin", metavar="ID", help="The set that these wheels were rewritten from.")
+@layout_option
+@click.option(
+    "--unconditional",
+    is_flag=True,
+    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+)
+@click.option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    wheels: tuple[Path, ...],
+    lock_file: Path,
+    family: str,
+    layout: Kind,
+    version: str | None,
+    origin: str | None,
+    store_layout: Path | None,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
+
+    The wheels are checked first: names, RECORD, targets of device code, the lock inside against --lock, and
+    that requirements can be met. The set is visible when all of it is there and was compared; a run that
+    was killed is carried on by the same command. A name that other bytes have is refused.
+    """
+    from rocm_wheels.release.layout import Places, load_layout
+    from rocm_wheels.release.overview import renew_listing
+    from rocm_wheels.release.staging.plan import plan_stage
+    from rocm_wheels.release.staging.sending import lacking, send
+    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores.probe import require_conditional
+    from rocm_wheels.sources.lock.file import read_lock
+
+    env = environment()
+    opened, lock = open_store(store, env), read_lock(lock_file)
+    places = Places(load_layout(store_layout), family)
+    plan = plan_stage(wheels, lock, places=places, layout=layout, version=version, origin=origin)
+    if dry_run:
+        missing = lacking(opened, plan)
+        _show(
+            opened,
+            plan,
+            as_json,
+            dry_run=True,
+            to_send=len(missing.files),
+            had=missing.had,
+            bytes=missing.size,
+        )
+        return
+    require_conditional(opened, unconditional=unconditional)
+    staged = send(opened, plan, now=now(env))
+    renew_listing(opened, places)
+    _show(opened, plan, as_json, new=staged.new, sent=staged.sent, had=staged.had, bytes=staged.sent_bytes)
+
+
+def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
+    document = plan.document
+    if as_json:
+        said = {
+            "set": document.id,
+            "family": document.family,
+            "version": document.version,
+            "index": store.url_of(plan.index),
+            "wheels": len(document.files),
+            "planned": len(document.planned),
+            "missing": [cell.model_dump() for cell in document.missing],
+            "without_lock": [wheel.file.name for wheel in plan.wheels if wheel.lock is None],
+            **what,
+        }
+        click.echo(json.dumps(said, indent=1))
+        return
+    _warn(plan)
+    if what.get("dry_run"):
+        click.echo(f"would stage {document.id}: {what['to_send']} files to send ({what['bytes']:,} bytes)")
+        return
+    done = "staged" if what["new"] else "is staged already:"
+    sent = f"{what['sent']} files sent ({what['bytes']:,} bytes), {what['had']} were there"
+    click.echo(f"{document.id} {done} in {document.family}: {len(document.files)} wheels, {sent}")
+    click.echo(f"index: {store.url_of(plan.index)}")
+
+
+def _warn(plan: StagePlan) -> None:
+    document = plan.document
+    if missing := document.missing:
+        shown = "; ".join(map(str, missing[:_MOST_SHOWN]))
+        more = f"; and {len(missing) - _MOST_SHOWN} more" if len(missing) > _MOST_SHOWN else ""
+        log.warn(f"{len(missing)} of {len(document.planned)} planned cells are missing: {shown}{more}")
+    if unknown := [wheel.file.name for wheel in plan.wheels if wheel.lock is None]:
+        log.warn(f"{len(unknown)} wheels have no lock inside: that they are of this lock is your word")

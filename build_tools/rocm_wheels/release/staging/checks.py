@@ -1,0 +1,138 @@
+"""What must be right with the wheels of a set before anything is sent: each rule returns what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels.errors import DataError, ReleaseError, UsageError, explain
+from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.lock import Lock
+from rocm_wheels.model.names import project_names
+from rocm_wheels.model.project import load_project
+from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.sets import Kind
+from rocm_wheels.release.staging.cells import owner, projects_of
+from rocm_wheels.release.staging.wheel import StagedWheel, accepts, python_of
+
+_ROCM = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
+_MOST_SHOWN = 30
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that the rules look at."""
+
+    wheels: Sequence[StagedWheel]
+    lock: Lock
+    family: str
+    layout: Kind
+
+
+def check_family(family: str, layout: Kind) -> None:
+    """Raise UsageError for the name of no GPU family, where the layout is by family."""
+    known = gfx_families()
+    if layout == "per-family" and family not in known:
+        raise UsageError(
+            f"--family {family} is no GPU family{did_you_mean(family, known)}",
+            tip=f"families: {', '.join(known)}; or say what the wheels are: --layout multi-arch",
+        )
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", family):
+        raise UsageError(f"--family {family!r} cannot be the name of a folder in a store")
+
+
+def version_of(wheels: Sequence[StagedWheel], version: str | None) -> str:
+    """Return the version of a set: torch's. Raises ReleaseError where wheels or ``version`` disagree."""
+    found = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
+    if len(found) > 1:
+        raise ReleaseError(f"a set has one torch, these are {', '.join(found)}", tip="stage a set for each")
+    if not found and version is None:
+        raise UsageError(
+            "there is no torch among the wheels", tip="say which version the set is of: --version"
+        )
+    if found and version is not None and Version(found[0]) != Version(version):
+        raise ReleaseError(f"the set is to be of {version}, its torch is {found[0]}")
+    return found[0] if found else str(Version(version or ""))
+
+
+def check_set(subject: Subject) -> None:
+    """Raise ReleaseError that lists everything that is wrong."""
+    faults = [f"{wheel.file.name}: {fault}" for wheel in subject.wheels for fault in _faults(wheel, subject)]
+    if faults:
+        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise ReleaseError("\n".join(faults[:_MOST_SHOWN]) + more, tip="nothing was sent")
+
+
+def _faults(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+    if owner(wheel, projects_of(subject.lock)) is None:
+        yield f"nothing in the lock builds {wheel.file.project}"
+        return
+    yield from _targets(wheel, subject)
+    yield from _lock_inside(wheel, subject.lock)
+    for requirement in wheel.requires:
+        yield from _requirement(requirement, wheel, subject)
+
+
+def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+    if subject.layout == "per-family":
+        own = gfx_families()[subject.family]
+        if others := [target for target in wheel.file.targets if target not in own]:
+            yield f"it has device code for {', '.join(others)}, which {subject.family} has not"
+    if subject.layout == "variants" and wheel.file.targets and not wheel.file.label:
+        yield f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
+
+
+def _lock_inside(wheel: StagedWheel, lock: Lock) -> Iterator[str]:
+    """Compare the lock that a wheel was built from, which holds what it needed, with the set's."""
+    if wheel.lock is None:
+        return
+    from rocm_wheels.sources.lock.file import parse_lock
+
+    try:
+        inside = parse_lock(wheel.lock, name="the lock in it")
+    except DataError as wrong:
+        yield explain(wrong)
+        return
+    if inside.platform != lock.platform:
+        yield f"it was built for {inside.platform}, the lock is for {lock.platform}"
+    if inside.rocm and lock.rocm and inside.rocm != lock.rocm:
+        yield f"it was built with ROCm {inside.rocm}, the lock says {lock.rocm}"
+    for name, project in inside.projects.items():
+        locked = lock.projects.get(name)
+        if locked is None:
+            yield f"it was built against {name}, which the lock has not"
+        elif (locked.commit, locked.patches) != (project.commit, project.patches):
+            what = "other patches" if locked.commit == project.commit else f"commit {project.commit[:12]}"
+            yield f"it was built from {what} of {name}, the lock says {locked.commit[:12]}"
+
+
+def _requirement(requirement: Requirement, wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+    """Tell why a requirement cannot be met inside the set, from ROCm's index or from PyPI."""
+    name = canonicalize_name(requirement.name)
+    inside = [one for one in subject.wheels if one.file.project == name]
+    if requirement.url:
+        yield f"it requires {requirement}: a place, which is not in the set"
+    elif inside:
+        python = python_of(wheel.tags)
+        fitting = [one for one in inside if python is None or accepts(one.tags, python)]
+        versions = sorted({one.file.version for one in fitting})
+        if not fitting:
+            yield f"it requires {requirement}, and the set has no {name} for Python {python}"
+        elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
+            yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
+    elif _ROCM.fullmatch(name):
+        if subject.lock.rocm and not requirement.specifier.contains(subject.lock.rocm, prereleases=True):
+            yield f"it requires {requirement}, the lock says ROCm {subject.lock.rocm}"
+    elif name in _our_names():
+        yield f"it requires {requirement}, which is not in the set"
+    elif any("+" in one.version for one in requirement.specifier):
+        yield f"it requires {requirement}: PyPI has no versions with a local part"
+
+
+def _our_names() -> set[str]:
+    return {str(canonicalize_name(load_project(name).distribution)) for name in project_names()}

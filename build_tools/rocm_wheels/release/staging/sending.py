@@ -1,0 +1,225 @@
+"""The writes of staging, in an order in which a run that ends anywhere has done no harm.
+
+1. ``begun.json``: when the set was begun, which pages and document repeat: a second run makes the same bytes
+2. the bytes of the wheels, each at the place that its sha256 says; what is there is not sent again
+3. the lock and the pages, which nobody has a link to yet
+4. the names: from here on each belongs to its bytes
+5. a look at all of it in the store
+6. ``set.json``: the set is there
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.parallel import each
+from rocm_wheels.release.sets import SetDocument, SetFile, parse_set
+from rocm_wheels.release.staging.plan import StagePlan
+from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store, content_size
+
+JOBS = 8
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What became of it: how many files were sent and how many were there, and the bytes that were sent."""
+
+    document: SetDocument
+    sent: int
+    had: int
+    sent_bytes: int
+    new: bool  # the set was not visible before
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What a store has not yet of the wheels: paths with what belongs there."""
+
+    files: tuple[tuple[str, bytes | Path], ...]
+    had: int
+
+    @property
+    def size(self) -> int:
+        """The bytes that are to be sent."""
+        return sum(content_size(content) for _, content in self.files)
+
+
+def lacking(store: Store, plan: StagePlan) -> Lacking:
+    """Return which wheels are to be sent. Raises ReleaseError for names that belong to other bytes."""
+    refuse_taken_names(store, plan)
+    files = list(plan.files().items())
+    there = each(lambda item: _has(store, *item), files, jobs=JOBS)
+    wanted = tuple(item for item, known in zip(files, there, strict=True) if not known)
+    return Lacking(wanted, len(files) - len(wanted))
+
+
+def send(store: Store, plan: StagePlan, *, now: str) -> Staged:
+    """Stage a set: what is there already stays, and the set is visible when this returns.
+
+    Raises ReleaseError; the same call carries on afterwards.
+    """
+    path = plan.places.document(plan.document.id)
+    if (known := _visible(store, path)) is not None:
+        return Staged(
+            _same(known, plan.finished(known.created), store.url_of(path)), 0, len(plan.files()), 0, False
+        )
+    missing = lacking(store, plan)
+    begun = _begin(store, plan, now)
+    each(lambda item: _create(store, *item), missing.files, jobs=JOBS)
+    for item in plan.pages(begun).items():
+        _put_page(store, *item)
+    _claim_names(store, plan)
+    _look_at_all(store, plan, begun)
+    document = plan.finished(begun)
+    new = _publish(store, path, document)
+    return Staged(document, len(missing.files), missing.had, missing.size, new)
+
+
+def refuse_taken_names(store: Store, plan: StagePlan) -> None:
+    """Raise ReleaseError for names that belong to other bytes: what is published is never replaced."""
+
+    def taken(claim: tuple[str, str]) -> bool:
+        name, sha256 = claim
+        try:
+            return store.read(plan.places.name(name)).content.decode().strip() != sha256
+        except Missing:
+            return False
+
+    claims = [(wheel.file.name, wheel.file.sha256) for wheel in plan.wheels]
+    found = [name for (name, _), known in zip(claims, each(taken, claims, jobs=JOBS), strict=True) if known]
+    if found:
+        raise _taken(found, plan)
+
+
+def _taken(names: list[str], plan: StagePlan) -> ReleaseError:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return ReleaseError(
+        f"{plan.places.family} has other bytes under the same name: {', '.join(names[:_MOST_SHOWN])}{more}",
+        tip="a name belongs to its bytes for good, for they are in people's lock files; give the new wheels "
+        f"a build tag and stage those: rocm-wheels wheel retag --build 1 --output-dir NEW {names[0]}",
+    )
+
+
+def _has(store: Store, path: str, content: bytes | Path) -> bool:
+    """Tell whether a file is there: the path says which bytes, so its size is enough until the last look."""
+    found = store.head(path)
+    return found is not None and found.size == content_size(content)
+
+
+def _visible(store: Store, path: str) -> SetDocument | None:
+    try:
+        return parse_set(store.read(path).content, where=store.url_of(path))
+    except Missing:
+        return None
+
+
+def _same(there: SetDocument, ours: SetDocument, where: str) -> SetDocument:
+    if there == ours:
+        return there
+    differ = [name for name in SetDocument.model_fields if getattr(there, name) != getattr(ours, name)]
+    raise ReleaseError(
+        f"{where} is staged already, with another {', '.join(differ)}",
+        tip="a set that is there never changes",
+    )
+
+
+def _begin(store: Store, plan: StagePlan, now: str) -> str:
+    """Return when the set was begun, by whoever was first."""
+    path = f"{plan.places.set_folder(plan.document.id)}/begun.json"
+    try:
+        store.create(path, (json.dumps({"when": now}) + "\n").encode())
+    except Exists:
+        return str(json.loads(store.read(path).content)["when"])
+    return now
+
+
+def _create(store: Store, path: str, content: bytes | Path) -> None:
+    """Write a file that nobody writes with other bytes: one that is there meanwhile is looked at later."""
+    try:
+        store.create(path, content)
+    except Exists:
+        log.note(f"{path} was written by somebody else meanwhile")
+    else:
+        if isinstance(content, Path):
+            log.note(f"sent {content.name}")
+
+
+def _put_page(store: Store, path: str, content: bytes) -> None:
+    """Write a page; one of other bytes, by another version of this tool, was never seen and makes way."""
+    try:
+        store.create(path, content)
+    except Exists:
+        found = store.read(path)
+        if found.content != content:
+            store.replace(path, content, found.tag)
+
+
+def _claim_names(store: Store, plan: StagePlan) -> None:
+    def claim(pair: tuple[str, str]) -> str | None:
+        name, sha256 = pair
+        path = plan.places.name(name)
+        try:
+            store.create(path, f"{sha256}\n".encode())
+        except Exists:
+            return None if store.read(path).content.decode().strip() == sha256 else name
+        return None
+
+    pairs = [(wheel.file.name, wheel.file.sha256) for wheel in plan.wheels]
+    if lost := [name for name in each(claim, pairs, jobs=JOBS) if name is not None]:
+        raise _taken(lost, plan)
+
+
+def _look_at_all(store: Store, plan: StagePlan, begun: str) -> None:
+    """Compare what the store has with what was sent: the sha256 where it keeps it, else the bytes."""
+    checks = [
+        _digest_check(store, plan.places.file(one.sha256, one.name), one) for one in plan.document.files
+    ]
+    small = [(path, content) for path, content in plan.files().items() if isinstance(content, bytes)]
+    checks += [_content_check(store, *item) for item in (*small, *plan.pages(begun).items())]
+    wrong = _failed(each(lambda check: check(), checks, jobs=JOBS))
+    if wrong:
+        raise ReleaseError(
+            f"{len(wrong)} files of {store.url} are not what was sent: {', '.join(wrong[:_MOST_SHOWN])}",
+            tip=f"remove them from the store, then {AGAIN}",
+        )
+
+
+def _digest_check(store: Store, path: str, file: SetFile) -> Callable[[], str | None]:
+    def check() -> str | None:
+        found = store.head(path)
+        if found is None or found.size != file.size:
+            return path
+        return None if (found.sha256 or store.digest(path)) == file.sha256 else path
+
+    return check
+
+
+def _content_check(store: Store, path: str, content: bytes) -> Callable[[], str | None]:
+    def check() -> str | None:
+        try:
+            return None if store.read(path).content == content else path
+        except Missing:
+            return path
+
+    return check
+
+
+def _failed(results: Iterable[str | None]) -> list[str]:
+    return sorted(path for path in results if path is not None)
+
+
+def _publish(store: Store, path: str, document: SetDocument) -> bool:
+    """Write the last file; tell whether we were the one who did."""
+    try:
+        store.create(path, document.to_json())
+    except Exists:
+        found = parse_set(store.read(path).content, where=store.url_of(path))
+        _same(found, document, store.url_of(path))
+        return False
+    return True

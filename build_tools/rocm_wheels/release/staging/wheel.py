@@ -1,0 +1,115 @@
+"""What a set says of a wheel, read in one pass: digest, METADATA, targets of its device code, its lock."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.tags import Tag
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.model.gfx import base_target
+from rocm_wheels.parallel import each
+from rocm_wheels.release.layout import LOCK
+from rocm_wheels.release.sets import SetFile
+from rocm_wheels.wheels.device_code.objects import targets_of
+from rocm_wheels.wheels.scan import WheelScan, scan_wheel
+
+_VARIANT = "variant.json"
+
+
+@dataclass(frozen=True)
+class StagedWheel:
+    """A wheel of this machine, as it will be in a set; ``lock`` is the text of the one inside, if any."""
+
+    path: Path
+    file: SetFile
+    metadata: bytes
+    requires: tuple[Requirement, ...]
+    tags: frozenset[Tag]
+    lock: str | None
+    elsewhere: bool  # device code of its libraries is in archives of other wheels
+
+
+def read_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
+    """Read wheels, several at a time. Raises ReleaseError that lists everything that is wrong with them."""
+    names: dict[str, Path] = {}
+    for path in paths:
+        if (other := names.setdefault(path.name, path)) != path:
+            raise ReleaseError(f"{other} and {path} have one name: a set holds a name once")
+    scans = each(_scan, names.values(), jobs=os.cpu_count() or 1)
+    if faults := [fault for scan in scans for fault in (*scan.faults, *scan.repairable)]:
+        raise ReleaseError(
+            "\n".join(faults), tip="`rocm-wheels wheel verify` and `wheel retag` show and repair wheels"
+        )
+    return [_taken(scan) for scan in scans]
+
+
+def _scan(path: Path) -> WheelScan:
+    return scan_wheel(path, keep=(f"*.dist-info/{LOCK}", f"*.dist-info/{_VARIANT}"))
+
+
+def _taken(scan: WheelScan) -> StagedWheel:
+    name, metadata = scan.name, scan.metadata
+    assert name is not None and metadata is not None  # else there are faults
+    content = _text(scan, "METADATA")
+    assert content is not None
+    inside, variant = _text(scan, LOCK), _variant(scan, name.label)
+    found = targets_of(code for codes in scan.device_code.values() for code in codes)
+    file = SetFile(
+        name=scan.path.name,
+        project=name.name,
+        version=str(name.version),
+        sha256=scan.sha256,
+        size=scan.size,
+        requires_python=str(metadata.requires_python),
+        metadata_sha256=hashlib.sha256(content).hexdigest(),
+        targets=tuple(sorted({base_target(target) for target in found})),
+        label=name.label or "",
+        variant=variant,
+    )
+    requires = tuple(Requirement(one) for one in metadata.requires_dist)
+    lock = None if inside is None else inside.decode("utf-8", "replace")
+    return StagedWheel(scan.path, file, content, requires, name.tags, lock, bool(scan.elsewhere))
+
+
+def _text(scan: WheelScan, file: str) -> bytes | None:
+    return next((text for name, text in scan.texts.items() if name.partition("/")[2] == file), None)
+
+
+def _variant(scan: WheelScan, label: str | None) -> str:
+    if label is None:
+        return ""
+    from rocm_wheels.variants.metadata import parse_in_wheel
+
+    where = f"{scan.path}: {_VARIANT}"
+    content = _text(scan, _VARIANT)
+    if content is None:
+        raise ReleaseError(f"{where} is missing, and the file name has the label {label}")
+    return parse_in_wheel(content, name=where, label=label).to_json().decode()
+
+
+def accepts(tags: Iterable[Tag], python: str) -> bool:
+    """Tell whether a Python (``3.12``, ``3.13t``) takes a wheel with these tags, of whatever platform."""
+    minor = int(python.rstrip("t").partition(".")[2])
+    return any(_accepts(tag, minor, python.endswith("t")) for tag in tags)
+
+
+def _accepts(tag: Tag, minor: int, free_threaded: bool) -> bool:
+    if tag.abi == "abi3":
+        return not free_threaded and tag.interpreter.startswith("cp3") and int(tag.interpreter[3:]) <= minor
+    if tag.interpreter in ("py3", f"py3{minor}"):
+        return True
+    own = f"cp3{minor}{'t' if free_threaded else ''}"
+    return tag.interpreter == f"cp3{minor}" and tag.abi in (own, "none")
+
+
+def python_of(tags: Iterable[Tag]) -> str | None:
+    """Return the one Python that a wheel is for (``3.12``, ``3.13t``), ``None`` when it is for several."""
+    own = {tag.abi for tag in tags}
+    plain = next(iter(own)) if len(own) == 1 else ""
+    return f"3.{plain[3:]}" if plain.startswith("cp3") else None

@@ -1,0 +1,110 @@
+"""A store in which a chosen write goes wrong, and which can list the writes of an operation.
+
+``writes`` are the writes so far, such as ``create v2/x/set.json``. The one that is ``at`` fails by ``fault``:
+
+| fault | what happens |
+|---|---|
+| ``before`` ``after`` | the process ends before or after it (``Killed``); this store does nothing more |
+| ``kill -9 before`` ``kill -9 in`` ``kill -9 after`` | it really does (a folder; in a process of its own) |
+| ``raced`` | somebody else does the very same write just before |
+| ``other`` | somebody else writes other bytes there just before |
+| ``error`` | the server is in trouble for good |
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.release.stores import Found, Head, Listed, Store
+
+
+class Killed(BaseException):
+    """The process would be gone now."""
+
+
+class FaultyStore:
+    """A store that does as ``inner`` does, but for the write that is ``at``."""
+
+    def __init__(self, inner: Store, *, at: str = "", fault: str = "") -> None:
+        self.inner, self.at, self.fault = inner, at, fault
+        self.writes: list[str] = []
+        self.dead = False
+        self._lock = threading.Lock()
+        self.url, self.folder, self.conditional = inner.url, inner.folder, inner.conditional
+        self.looks_first = inner.looks_first
+
+    def create(self, path: str, content: bytes | Path) -> str:
+        return self._write(f"create {path}", lambda: self.inner.create(path, content), path)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        return self._write(f"replace {path}", lambda: self.inner.replace(path, content, tag), path)
+
+    def copy(self, source: str, target: str) -> str:
+        return self._write(f"copy {target}", lambda: self.inner.copy(source, target), target)
+
+    def remove(self, path: str) -> None:
+        self._write(f"remove {path}", lambda: self.inner.remove(path) or "", path)
+
+    def read(self, path: str) -> Found:
+        self._alive()
+        return self.inner.read(path)
+
+    def fetch(self, path: str, target: Path) -> None:
+        self._alive()
+        self.inner.fetch(path, target)
+
+    def head(self, path: str) -> Head | None:
+        self._alive()
+        return self.inner.head(path)
+
+    def digest(self, path: str) -> str:
+        self._alive()
+        return self.inner.digest(path)
+
+    def listing(self, prefix: str) -> Iterator[Listed]:
+        self._alive()
+        return self.inner.listing(prefix)
+
+    def folders(self, prefix: str) -> list[str]:
+        self._alive()
+        return self.inner.folders(prefix)
+
+    def url_of(self, path: str) -> str:
+        return self.inner.url_of(path)
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise Killed
+
+    def _end(self) -> NoReturn:
+        self.dead = True
+        if self.fault.startswith("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise Killed
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        with self._lock:
+            self._alive()
+            self.writes.append(what)
+        if what != self.at:
+            return work()
+        if self.fault in ("before", "kill -9 before"):
+            self._end()
+        if self.fault == "kill -9 in":
+            os.link = os.replace = lambda *_, **__: self._end()  # all is written, and has no name yet
+        if self.fault == "raced":
+            work()
+        if self.fault == "other":
+            self.inner.create(path, b"other bytes")
+        if self.fault == "error":
+            raise ReleaseError(f"cannot write {path}")
+        tag = work()
+        if self.fault in ("after", "kill -9 after"):
+            self._end()
+        return tag

@@ -1,0 +1,112 @@
+"""A small release: real wheels with device code, the lock that they were built from, and what they need."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft, library
+
+from rocm_wheels.model.lock import Lock, LockedProject
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+from rocm_wheels.sources.lock.file import lock_text, write_lock
+
+FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+NOW = "2026-11-21T12:00:00Z"
+_ABI = f"cp{PYTHON.replace('.', '')}"
+TAG = f"{_ABI}-{_ABI}-linux_x86_64"
+_COMMITS = {"triton": "a" * 40, "pytorch": "b" * 40, "pytorch_vision": "c" * 40}
+
+
+def a_lock(projects: Iterable[str] = _COMMITS, *, targets: Sequence[str] = (TARGET,)) -> Lock:
+    """Return the lock of the release, or a part of it."""
+    locked = {
+        name: LockedProject(origin=f"https://h/{name}.git", ref="main", why="test", commit=_COMMITS[name])
+        for name in projects
+    }
+    return Lock(rocm=ROCM, targets=tuple(targets), pythons=(PYTHON,), projects=locked)
+
+
+def drafts(version: str = "2.9.1", *, text: str = "", targets: Sequence[str] = (TARGET,)) -> dict[str, Draft]:
+    """Return the wheels of a release, by project; ``text`` is what makes their bytes differ."""
+    torch, own = f"{version}+rocm{ROCM}", text.encode()
+    code = library(*targets)
+    found = {
+        "triton": Draft("triton", f"3.5.0+rocm{ROCM}", TAG, members={"triton/__init__.py": own}),
+        "torch": Draft(
+            "torch",
+            torch,
+            TAG,
+            members={"torch/__init__.py": own, "torch/lib/libtorch_hip.so": code},
+            requires=[f"rocm[libraries]=={ROCM}", f"triton==3.5.0+rocm{ROCM}"],
+        ),
+        "torchvision": Draft(
+            "torchvision",
+            f"0.24.{version[-1]}+rocm{ROCM}",
+            TAG,
+            members={"torchvision/__init__.py": own, "torchvision/_C.so": code},
+            requires=[f"torch=={torch}"],
+        ),
+    }
+    parts = (["triton"], ["triton", "pytorch"], list(_COMMITS))
+    for draft, part in zip(found.values(), parts, strict=True):
+        lock = lock_text(a_lock(part, targets=targets)).encode()
+        draft.members[f"{draft.folder}/sources.lock.json"] = lock
+    return found
+
+
+@dataclass
+class World:
+    """Wheels and a lock in a folder."""
+
+    folder: Path
+    version: str = "2.9.1"
+    text: str = ""
+    wheels: list[Path] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.wheels = sorted(self.folder.glob("*.whl"))
+        if not self.wheels:  # else another process has made them
+            made = drafts(self.version, text=self.text)
+            self.wheels = [draft.write(self.folder) for draft in made.values()]
+            write_lock(self.lock, a_lock())
+
+    @property
+    def lock(self) -> Path:
+        """The lock file."""
+        return self.folder / "set.lock"
+
+    @property
+    def places(self) -> Places:
+        """Where the family is in a store."""
+        return Places(load_layout(), FAMILY)
+
+    def plan(self) -> StagePlan:
+        """Return what is to be staged."""
+        return plan_stage(self.wheels, a_lock(), places=self.places, layout="per-family")
+
+    def words(self, store: str, *more: str) -> list[str]:
+        """Return the words of the command."""
+        options = ["--lock", str(self.lock), "--family", FAMILY, *more]
+        return ["stage", store, *map(str, self.wheels), *options]
+
+
+def rocm_wheel(folder: Path) -> Path:
+    """Write what stands for ROCm's own package."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Draft(
+        "rocm", ROCM, "py3-none-any", members={"rocm.py": b""}, fields=["Provides-Extra: libraries"]
+    )
+    return draft.write(folder)
+
+
+def links_of(page: bytes) -> dict[str, str]:
+    """Return the links of a JSON page by file name."""
+    return {file["filename"]: file["url"] for file in json.loads(page)["files"]}

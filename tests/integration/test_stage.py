@@ -1,0 +1,310 @@
+"""Staging on real stores with real wheels: a set is there whole or not at all, and installers can use it."""
+
+from __future__ import annotations
+
+import ensurepip
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import s3_servers
+from faulty_store import FaultyStore, Killed
+from release_world import FAMILY, NOW, ROCM, World, links_of, rocm_wheel
+from uv import find_uv_bin
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.process import capture
+from rocm_wheels.release.layout import load_layout
+from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.sets import SetDocument, read_set, set_ids
+from rocm_wheels.release.staging.plan import StagePlan
+from rocm_wheels.release.staging.sending import Staged, send
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+
+LAYOUT = load_layout()
+LATER = "2026-11-22T12:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def plan(world: World) -> StagePlan:
+    return world.plan()
+
+
+def stage(store: Store, plan: StagePlan, now: str = NOW) -> Staged:
+    """All that the command does in a store."""
+    staged = send(store, plan, now=now)
+    renew_listing(store, plan.places)
+    return staged
+
+
+def visible(store: Store) -> list[str]:
+    return list(set_ids(store, FAMILY, layout=LAYOUT))
+
+
+def require_whole(store: Store, plan: StagePlan) -> SetDocument:
+    """Require that a set is there to the last byte, its links included."""
+    document = read_set(store, FAMILY, plan.document.id, layout=LAYOUT)
+    for file in document.files:
+        page = f"{plan.index}{file.project}/"
+        links = links_of(store.read(f"{page}index.json").content)
+        for suffix, digest in (("", file.sha256), (".metadata", file.metadata_sha256)):
+            path = _joined(page, links[file.name] + suffix)
+            assert hashlib.sha256(store.read(path).content).hexdigest() == digest
+    assert store.read(f"{plan.places.set_folder(document.id)}/sources.lock.json").content == plan.lock_text
+    return document
+
+
+def _joined(page: str, link: str) -> str:
+    parts = page.rstrip("/").split("/")
+    while link.startswith("../"):
+        link, parts = link[3:], parts[:-1]
+    return "/".join([*parts, link.replace("%2B", "+")])
+
+
+def test_what_is_staged_is_there_and_nothing_is_sent_twice(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "store"
+    assert run_command(cli, world.words(str(place), "--json", "--dry-run")) == 0
+    would = json.loads(capsys.readouterr().out)
+    assert (would["to_send"], would["had"], place.exists()) == (6, 0, False)
+    assert run_command(cli, world.words(str(place), "--json")) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["new"], first["sent"], first["had"], first["missing"]) == (True, 6, 0, [])
+    assert first["set"] == would["set"] and first["set"].startswith(f"2.9.1-rocm{ROCM}-")
+    document = require_whole(FolderStore(place), world.plan())
+    assert [(file.project, file.targets) for file in document.files] == [
+        ("torch", ("gfx942",)),
+        ("torchvision", ("gfx942",)),
+        ("triton", ()),
+    ]
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+    assert run_command(cli, world.words(str(place), "--json")) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["new"], again["sent"], again["had"]) == (False, 0, 6)
+    assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
+    next_version = World(tmp_path / "next", "2.9.2")
+    next_version.wheels[0] = world.wheels[0]  # triton is the same
+    assert run_command(cli, next_version.words(str(place), "--json")) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["sent"], second["had"]) == (4, 2)
+    assert run_command(cli, ["releases", str(place), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["sets"]
+    assert {one["id"]: (one["wheels"], one["missing"]) for one in listed} == {
+        first["set"]: (3, 0),
+        second["set"]: (3, 0),
+    }
+
+
+@lru_cache
+def _pip() -> list[str]:
+    """The pip beside us, else the one that this Python brings, run from its wheel, which takes longer."""
+    wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+    place = ["-m", "pip"] if importlib.util.find_spec("pip") else [f"{wheels[-1]}/pip"]
+    return [sys.executable, *place, "install", "--disable-pip-version-check", "--no-cache-dir"]
+
+
+UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_installers_install_from_the_index_of_a_set(
+    tool: str, world: World, plan: StagePlan, tmp_path: Path
+) -> None:
+    store = FolderStore(tmp_path / "store")
+    stage(store, plan)
+    add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    words = _pip() if tool == "pip" else UV
+    with serving(tmp_path / "store") as server:
+        index = ["--index-url", f"{server.url}{plan.index}", "--extra-index-url", f"{server.url}rocm/"]
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=env)
+        asked = [request.path for request in server.asked if request.status == 200]
+    installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
+    assert installed == sorted(
+        [
+            f"rocm-{ROCM}.dist-info",
+            f"torch-2.9.1+rocm{ROCM}.dist-info",
+            f"torchvision-0.24.1+rocm{ROCM}.dist-info",
+            f"triton-3.5.0+rocm{ROCM}.dist-info",
+        ]
+    )
+    assert sum(path.endswith(".whl.metadata") for path in asked) >= 3
+    assert not [path for path in asked if ".store" in path]
+
+
+def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "store")
+    assert run_command(cli, world.words(place)) == 0
+    other = World(tmp_path / "other", text="built again")
+    for option in ([], ["--dry-run"]):
+        assert run_command(cli, other.words(place, *option)) == 15
+        said = capsys.readouterr().err
+        assert "has other bytes under the same name: torch-2.9.1" in said
+        assert "rocm-wheels wheel retag --build 1 --output-dir NEW torch-2.9.1" in said
+    retagged = tmp_path / "retagged"
+    words = ["wheel", "retag", "--build", "1", "--output-dir", str(retagged), *map(str, other.wheels)]
+    assert run_command(cli, words) == 0
+    other.wheels = sorted(retagged.glob("*.whl"))
+    assert run_command(cli, other.words(place)) == 0
+    assert len(visible(FolderStore(tmp_path / "store"))) == 2
+
+
+# ---- every write of staging goes wrong once
+
+
+@pytest.fixture
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what only a loss of power would show, and what takes longest."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_power_cuts")
+def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
+    _try_all(plan, lambda name: FolderStore(tmp_path / name), "error")
+
+
+def test_every_write_to_s3_may_be_the_last_one(plan: StagePlan) -> None:
+    _try_all(plan, lambda _: s3_servers.a_store(), "after", of_each=6)
+
+
+def _try_all(plan: StagePlan, new: Callable[[str], Store], fault: str, *, of_each: int = 1) -> None:
+    clean = FaultyStore(new("clean"))
+    stage(clean, plan)
+    last = f"create {plan.places.document(plan.document.id)}"
+    assert len(clean.writes) == len(set(clean.writes)) == 21
+    expected = {one.path: one.size for one in clean.listing("")}
+    for number, write in enumerate(clean.writes[::-of_each]):
+        store = new(str(number))
+        with pytest.raises((Killed, ReleaseError)):
+            stage(FaultyStore(store, at=write, fault=fault), plan)
+        there = (write == last and fault == "after") or write.startswith("replace")
+        assert visible(store) == ([plan.document.id] if there else [])
+        stage(store, plan, LATER)
+        assert require_whole(store, plan).created in (NOW, LATER)
+        assert {one.path: one.size for one in store.listing("")} == expected
+
+
+@pytest.mark.usefixtures("no_power_cuts")
+def test_every_write_may_meet_somebody_who_is_faster(plan: StagePlan, tmp_path: Path) -> None:
+    clean = FaultyStore(FolderStore(tmp_path / "clean"))
+    stage(clean, plan)
+    for number, write in enumerate(clean.writes):
+        store = FolderStore(tmp_path / str(number))
+        stage(FaultyStore(store, at=write, fault="raced"), plan)
+        require_whole(store, plan)
+
+
+def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    name = plan.places.name(plan.document.files[0].name)
+    with pytest.raises(ReleaseError, match=r"has other bytes under the same name: torch-"):
+        stage(FaultyStore(store, at=f"create {name}", fault="other"), plan)
+    assert visible(store) == []
+
+
+def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    path = plan.places.file(plan.document.files[0].sha256, plan.document.files[0].name)
+    store.create(path, bytes(plan.document.files[0].size))  # as long, by whatever tool
+    with pytest.raises(ReleaseError, match=r"1 files of .* are not what was sent: .*torch-"):
+        stage(store, plan)
+    assert visible(store) == []
+    store.remove(path)
+    stage(store, plan)
+    require_whole(store, plan)
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from faulty_store import FaultyStore
+from release_world import World
+from rocm_wheels.release.stores.folder import FolderStore
+from test_stage import stage
+os.fsync = lambda _: None
+world = World(Path({world!r}))
+plan = world.plan()
+clean = FaultyStore(FolderStore(Path({place!r}) / "clean"))
+stage(clean, plan)
+for number, write in enumerate(clean.writes):
+    for fault in ("kill -9 before", "kill -9 in", "kill -9 after"):
+        child = os.fork()
+        if not child:
+            store = FolderStore(Path({place!r}) / f"{{number}} {{fault}}")
+            stage(FaultyStore(store, at=write, fault=fault), plan)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, (write, fault)
+"""
+
+
+@pytest.mark.usefixtures("no_power_cuts")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_every_write_may_be_killed_by_the_system(world: World, plan: StagePlan, tmp_path: Path) -> None:
+    """Before it, when all is written but has no name yet, and after it; then a second run does the rest."""
+    program = KILLED.format(path=sys.path, world=str(world.folder), place=str(tmp_path))
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    places = [path for path in tmp_path.iterdir() if path.name != "clean"]
+    assert len(places) == 62  # of the one that was killed before its first write there is nothing
+    for place in places:
+        store = FolderStore(place)
+        if visible(store):
+            require_whole(store, plan)
+        stage(store, plan, LATER)
+        require_whole(store, plan)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
+def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan, tmp_path: Path) -> None:
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
+    program += "from rocm_wheels.cli.main import main; main()"
+    words = world.words(str(tmp_path / "store"))
+    command = [sys.executable, "-c", program, *words]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 15, found.stderr
+    assert (
+        "cannot write" in found.stderr and "free some space, then run the same command again" in found.stderr
+    )
+    store = FolderStore(tmp_path / "store")
+    assert visible(store) == [] and not list((tmp_path / "store" / ".store" / "parts").iterdir())
+    stage(store, plan)
+    require_whole(store, plan)
+
+
+@pytest.mark.parametrize("fault", ["503", "lost", "half"])
+def test_a_set_is_staged_over_a_bad_line(fault: str, plan: StagePlan) -> None:
+    """Every third answer is trouble; of each write the server sees, one counts."""
+    bucket, seen = s3_servers.a_bucket(), [0]
+
+    def faults(method: str, _path: str) -> str:
+        seen[0] += 1
+        return fault if seen[0] % 3 == 0 and (fault != "half" or method == "GET") else ""
+
+    with s3_servers.bad_line(faults) as line:
+        assert stage(s3_servers.a_store(line.url, bucket=bucket), plan).new
+    require_whole(s3_servers.a_store(bucket=bucket), plan)

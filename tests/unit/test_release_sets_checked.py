@@ -1,0 +1,176 @@
+"""What is refused before anything is sent, and what a set should hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from audit_wheels import Draft, library
+from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
+
+from rocm_wheels.errors import ReleaseError, RocmWheelsError
+from rocm_wheels.model.lock import Lock
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.pages import index_pages
+from rocm_wheels.release.sets import Kind
+from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+from rocm_wheels.release.staging.wheel import accepts
+from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.wheels.names import parse_wheel_name
+
+Drafts = dict[str, Draft]
+
+
+def plan(
+    folder: Path, made: Drafts, lock: Lock | None = None, *, family: str = FAMILY, layout: Kind = "per-family"
+) -> StagePlan:
+    wheels = [draft.write(folder) for draft in made.values()]
+    return plan_stage(wheels, lock or a_lock(), places=Places(load_layout(), family), layout=layout)
+
+
+def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
+    return lambda made: made[project].requires.extend(requirements)
+
+
+def _other_commit(made: Drafts) -> None:
+    lock = a_lock(["triton"])
+    moved = lock.projects["triton"].model_copy(update={"commit": "f" * 40})
+    name = f"{made['triton'].folder}/sources.lock.json"
+    made["triton"].members[name] = lock_text(lock.model_copy(update={"projects": {"triton": moved}})).encode()
+
+
+def _other_rocm(made: Drafts) -> None:
+    lock = a_lock(["triton"]).model_copy(update={"rocm": "7.0.0"})
+    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = lock_text(lock).encode()
+
+
+def _broken_lock(made: Drafts) -> None:
+    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = b"{}"
+
+
+def _other_target(made: Drafts) -> None:
+    made["torchvision"].members["torchvision/_C.so"] = library("gfx942", "gfx1100")
+
+
+def _second_torch(made: Drafts) -> None:
+    made["other"] = Draft("torch", "2.9.2", TAG)
+
+
+def _stranger(made: Drafts) -> None:
+    made["numpy"] = Draft("numpy", "2.0", TAG)
+
+
+def _damaged(made: Drafts) -> None:
+    made["torch"].record = {"torch/__init__.py": "torch/__init__.py,sha256=AAAA,0"}
+
+
+REFUSED: list[tuple[Callable[[Drafts], object], str]] = [
+    (_other_target, r"torchvision.*: it has device code for gfx1100, which gfx94X-dcgpu has not"),
+    (_other_commit, r"triton.*: it was built from commit ffffffffffff of triton, the lock says aaaaaaaaaaaa"),
+    (_other_rocm, r"it was built with ROCm 7\.0\.0, the lock says 7\.1\.0"),
+    (_broken_lock, r"the lock in it is empty"),
+    (_second_torch, r"a set has one torch, these are 2\.9\.1\+rocm7\.1\.0, 2\.9\.2"),
+    (_stranger, r"nothing in the lock builds numpy"),
+    (_damaged, r"torch/__init__\.py"),
+    (
+        lambda made: made.pop("triton"),
+        r"it requires triton==3\.5\.0\+rocm7\.1\.0, which is not in",
+    ),
+    (
+        _requires("torch", "triton==3.4.0"),
+        r"triton==3\.4\.0, the set has triton 3\.5\.0\+rocm7\.1\.0",
+    ),
+    (
+        _requires("torch", "rocm[devel]==7.2.0"),
+        r"rocm\[devel\]==7\.2\.0, the lock says ROCm 7\.1\.0",
+    ),
+    (_requires("torch", "numpy==2.0+local"), r"PyPI has no versions with a local part"),
+    (_requires("torch", "numpy @ file:///x.whl"), r"a place, which is not in the set"),
+    (_requires("triton", "torchaudio"), r"it requires torchaudio, which is not in the set"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), REFUSED)
+def test_what_cannot_be_a_set(change: Callable[[Drafts], object], said: str, tmp_path: Path) -> None:
+    made = drafts()
+    change(made)
+    with pytest.raises(ReleaseError, match=said):
+        plan(tmp_path, made)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    made = drafts()
+    _other_target(made)
+    _other_commit(made)
+    with pytest.raises(ReleaseError) as said:
+        plan(tmp_path, made)
+    assert len(str(said.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("family", "layout", "said"),
+    [
+        ("gfx94x-dcgpu", "per-family", "did you mean gfx94X-dcgpu"),
+        ("a/b", "multi-arch", "cannot be the name of a folder"),
+        ("variants", "variants", "no variant label"),
+    ],
+)
+def test_families_that_cannot_be(family: str, layout: Kind, said: str, tmp_path: Path) -> None:
+    with pytest.raises(RocmWheelsError, match=said):
+        plan(tmp_path, drafts(), family=family, layout=layout)
+
+
+def test_what_is_missing_follows_from_the_lock(tmp_path: Path) -> None:
+    lock = a_lock(targets=("gfx942",)).model_copy(update={"pythons": (PYTHON, "3.99")})
+    made = drafts()
+    made["torchvision"].members["torchvision/_C.so"] = library()
+    found = plan(tmp_path, made, lock).document
+    assert len(found.planned) == 6
+    assert [str(cell) for cell in found.missing] == [
+        "triton for Python 3.99",
+        "torch for Python 3.99 and gfx942",
+        f"torchvision for Python {PYTHON} and gfx942",
+        "torchvision for Python 3.99 and gfx942",
+    ]
+
+
+def test_a_layout_for_all_gpus_takes_targets_of_all_families(tmp_path: Path) -> None:
+    targets = ("gfx942", "gfx1100")
+    lock = a_lock(targets=targets)
+    found = plan(tmp_path, drafts(targets=targets), lock, family="multi-arch", layout="multi-arch").document
+    assert (found.targets, found.missing) == (("gfx1100", "gfx942"), ())
+
+
+def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> None:
+    made = plan(tmp_path, drafts())
+    pages = made.pages("2026-11-21T12:00:00Z")
+    assert pages == made.pages("2026-11-21T12:00:00Z")
+    folder = made.places.index(made.document.id)
+    page = pages[f"{folder}/torch/index.html"].decode()
+    file = next(one for one in made.document.files if one.project == "torch")
+    assert f'href="../../../../files/{file.sha256[:2]}/{file.sha256}/torch-2.9.1%2Brocm{ROCM}-' in page
+    assert list(pages)[-1] == f"{folder}/index.html"
+    other = index_pages("v2/f/simple/nightly", made.places, made.document.files, uploaded="x")
+    link = f"../../../../../v2-staging/{FAMILY}/files/"
+    assert link in other["v2/f/simple/nightly/torch/index.html"].decode()
+
+
+@pytest.mark.parametrize(
+    ("tag", "python", "fits"),
+    [
+        ("cp312-cp312-linux_x86_64", "3.12", True),
+        ("cp312-cp312-linux_x86_64", "3.13", False),
+        ("cp313-cp313t-linux_x86_64", "3.13t", True),
+        ("cp313-cp313t-linux_x86_64", "3.13", False),
+        ("cp310-abi3-linux_x86_64", "3.12", True),
+        ("cp313-abi3-linux_x86_64", "3.12", False),
+        ("cp310-abi3-linux_x86_64", "3.13t", False),
+        ("py3-none-any", "3.14", True),
+    ],
+)
+def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
+    assert accepts(parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
