@@ -17,7 +17,7 @@ from rocm_wheels.hosts.choose.choosing import choose
 from rocm_wheels.hosts.choose.pages import UnreachableIndexError
 from rocm_wheels.hosts.install.offers import Offers, Places
 from rocm_wheels.hosts.install.planning import Request, _best_of, _chooser
-from rocm_wheels.index.reach import Answer, Reach
+from rocm_wheels.index.reach import Answer, Reach, UnreachableError
 from rocm_wheels.index.reading import read_page, stated_digest
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
@@ -95,6 +95,18 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
         _best_of(choosing, INDEX, "torchvision", Version("0.24"))
     assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
     assert _best_of(choosing, INDEX, "torchvision", Version("9")) is None
+
+
+def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_the_cpu() -> None:
+    files = [f"torch-2.9-{TAG}-gfx9.whl", f"torch-2.9-{TAG}-null.whl"]
+    web = Web({f"{INDEX}torch/": files})
+
+    def texts(url: str, _name: str, _size: int | None) -> tuple[bytes, str | None]:
+        raise UnreachableError("the server is silent")
+
+    web.texts = texts  # type: ignore[method-assign]
+    with pytest.raises(UnreachableIndexError, match=r"gfx9\.whl cannot be reached: the server is silent"):
+        choose(["torch"], INDEX, machine("gfx942"), web)
 
 
 def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None:

@@ -37,7 +37,8 @@ class Document:
 def read_document(link: Link | None, offers: Sequence[Offer], reach: Reach) -> Document:
     """Read what is known of the variants among ``offers``; ``link`` is the index's document, if it has one.
 
-    HostError for a document that cannot be had, DataError for one that is not what it must be.
+    HostError for a document that cannot be had, or a wheel where there is none; DataError for a document that
+    is not what it must be.
     """
     found, notes = (VariantMetadata((), {}), ()) if link is None else _of_index(link, reach)
     wanted: dict[str, Offer] = {}
@@ -47,6 +48,8 @@ def read_document(link: Link | None, offers: Sequence[Offer], reach: Reach) -> D
     own = list(parallel.results_of(lambda offer: _of_wheel(offer, reach), wanted.values(), jobs=_JOBS))
     missing = {}
     for (label, offer), one in zip(wanted.items(), own, strict=True):
+        if isinstance(one, UnreachableError) and link is None:
+            raise unreachable(offer.link.url, one)  # the wheel for this machine may be the one
         if isinstance(one, (DataError, UnreachableError)):
             missing[label] = f"what it wants is not known: {one}"
         elif isinstance(one, Exception):
