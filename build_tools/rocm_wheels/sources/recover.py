@@ -154,7 +154,8 @@ def _remove_locks(place: Path) -> None:
             f"git (process {living[0]}) is at work in {place.parent}", tip="wait for it to end, or end it"
         )
     for folder, folders, files in os.walk(place):
-        folders[:] = [name for name in folders if name not in ("objects", "worktrees", OWN_FOLDER)]
+        if folder == str(place) or ("HEAD" in files and "objects" in folders):  # elsewhere, parts of a name
+            folders[:] = [name for name in folders if name not in ("objects", "worktrees", OWN_FOLDER)]
         for name in files:
             if name.endswith(".lock"):
                 Path(folder, name).unlink()
