@@ -161,12 +161,18 @@ def _gpu(gpu: Gpu) -> str:
     number = "-" if gpu.index is None else str(gpu.index)
     said = [
         number,
-        gpu.gfx or f"{gpu.vendor}, target not known",
+        gpu.gfx or _without_target(gpu),
         gpu.name,
         f"({', '.join(dict.fromkeys((gpu.source, gpu.confidence)))})",
     ]
     hidden = [] if gpu.visible else [f"hidden by {gpu.hidden_by}"]
     return " ".join(filter(None, [*said, *hidden])) + "".join(f"; {note}" for note in gpu.notes)
+
+
+def _without_target(gpu: Gpu) -> str:
+    if gpu.vendor == "nvidia":
+        return f"NVIDIA, compute capability {gpu.capability or 'not known'}"
+    return {"amd": "AMD, target not known", "intel": "Intel", "apple": "Apple"}.get(gpu.vendor, gpu.vendor)
 
 
 def _looked(hardware: Hardware) -> str:

@@ -62,8 +62,8 @@ def choose(
     for one in found:
         try:
             choices = _from(one.url, parsed, host, reach, pre=pre)
-        except UnreachableIndexError:
-            raise  # what a better index has is not known: a worse one is no answer
+        except UnreachableIndexError as failure:  # what it has is not known: a worse one is no answer
+            raise UnreachableIndexError(f"cannot ask {one.name}, a {one.reason}") from failure
         except HostError as failure:
             failures.append(failure)
             continue

@@ -75,7 +75,7 @@ def _cpu(found: Findings) -> Iterator[str]:
         named = "has no label, and is the wheel for the CPU as far as anything says" if unsaid else _FOR_CPU
         yield f"{file} {named}: {_why_cpu(found)}"
     elif found.rocm:
-        but = "" if vendor == "amd" else ", and computes on the CPU without one"
+        but = "" if amd_gpus(found.host.hardware) else ", and computes on the CPU without one"
         yield f"{file} requires {found.rocm}, so it is a build for AMD GPUs{but}: {_why_cpu(found)}"
     elif found.picked.second_best:
         yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"

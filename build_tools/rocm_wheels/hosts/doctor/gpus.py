@@ -6,10 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from rocm_wheels.gpus.forced import CHIPS
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.gpus.kfd import NO_DEVICES
+from rocm_wheels.gpus.look import NO_TARGET
 from rocm_wheels.gpus.visible import CUDA, HIP, ROCR
 from rocm_wheels.hosts.doctor.subject import Finding, Subject, several
+
+_VENDORS = {"nvidia": "NVIDIA", "intel": "Intel"}
 
 
 def found(subject: Subject) -> Iterator[Finding]:
@@ -27,11 +31,12 @@ def found(subject: Subject) -> Iterator[Finding]:
             "no GPU is known of; torch computes on the processor",
             "if there is one, see that the machine is switched on for it (BIOS, virtual machine, container)",
         )
-    others = sorted({gpu.vendor for gpu in gpus if gpu.vendor in {"nvidia", "intel"}})
+    others = sorted({gpu.vendor for gpu in gpus if gpu.vendor in _VENDORS})
     if others and not subject.has_amd:
+        named = " and ".join(_VENDORS[one] for one in others)
         yield Finding(
             "info",
-            f"no AMD GPU, but one of {' and '.join(others)}: wheels for ROCm do nothing for it",
+            f"no AMD GPU, but one of {named}: wheels for ROCm do nothing for it",
             subject.install("torch"),
         )
 
@@ -61,15 +66,15 @@ def unknown(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"the target of {_said(gpu)} is not known, so nobody can say which kernels it needs",
-                "rocminfo | grep gfx   # then: rocm-wheels doctor --gfx gfx…",
+                f"export {CHIPS[0]}=gfx…   # rocminfo prints it, once the driver is loaded",
             )
 
 
 def odd(subject: Subject) -> Iterator[Finding]:
     """Pass on what looking for GPUs could not read, and what is odd about a GPU."""
     for fault in subject.hardware.faults:
-        if fault.startswith(NO_DEVICES):
-            continue  # the checks of the device files tell of each, with what to do
+        if fault.startswith(NO_DEVICES) or NO_TARGET in fault:
+            continue  # other checks tell of each, with what to do
         names = [name for name in subject.env if re.search(rf"\b{re.escape(name)}\b", fault)]
         fix = f"unset {' '.join(names)}" if names else "see that what it names is there and can be read"
         yield Finding("warning", fault, fix)
