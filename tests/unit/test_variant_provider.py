@@ -38,6 +38,7 @@ def test_the_plugin_reports_what_the_machine_has(
     assert "node 1 of the amdgpu driver is a GPU with gfx_target_version 999999999" in capsys.readouterr().err
     everything = {one.name: one.values for one in provider.get_all_configs()}
     assert all(set(one.values) <= set(everything[one.name]) for one in here)
+    assert capsys.readouterr().err == "", "once is enough"
 
 
 def test_a_variable_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,21 +37,24 @@ def get_supported_configs() -> list[FeatureConfig]:
     any other wheel than the one it would give is the wrong one. Nothing else stops an installer: what could
     not be found out is said on stderr.
     """
-    return _configs(supported(_this_machine()))
+    found = _this_machine()
+    for fault in found.faults:
+        print(f"rocm-variant-provider: {fault}", file=sys.stderr)
+    return _configs(supported(found))
 
 
 def get_all_configs() -> list[FeatureConfig]:
-    """Return all values that there are; those of this machine are among them, however new it is."""
+    """Return all values that there are; those of this machine are among them, however new it is.
+
+    ValueError as above; what could not be found out is left to the other function, which says it.
+    """
     return _configs(known(supported(_this_machine())))
 
 
 def _this_machine() -> Hardware:
     folders = dict.fromkeys(sysconfig.get_path(key) for key in ("purelib", "platlib"))
     places = [Path(folder) for folder in folders]
-    found = look(os.environ, platform=sys.platform, site_packages=places, vendors=("amd",))
-    for fault in found.faults:
-        print(f"rocm-variant-provider: {fault}", file=sys.stderr)
-    return found
+    return look(os.environ, platform=sys.platform, site_packages=places, vendors=("amd",))
 
 
 def _configs(features: Mapping[str, tuple[str, ...]]) -> list[FeatureConfig]:
