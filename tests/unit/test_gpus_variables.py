@@ -202,6 +202,8 @@ def test_a_variable_without_effect_is_said(
     found = look({variable: text}, root=machine(tmp_path, *MACHINES["apu"]), run=programs())
     assert len(found.usable) == 1
     assert [one.startswith(variable) and str(said) in one for one in found.faults] == [True] * bool(said)
+    amd = look({variable: text}, root=tmp_path, run=programs(), vendors=("amd",))
+    assert not [one for one in amd.faults if one.startswith("NV_")]
 
 
 WRONG = [

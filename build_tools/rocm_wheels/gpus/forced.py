@@ -7,7 +7,7 @@ they say different things, nobody can know which, and the error names both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from .names import read_name, read_version
@@ -92,8 +92,8 @@ def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
     return found
 
 
-def without_effect(env: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that is set and does not do what it seems to."""
+def without_effect(env: Mapping[str, str], vendors: Collection[str]) -> list[str]:
+    """Return a sentence for each variable of ``vendors`` that is set and does not do what it seems to."""
     said = [
         f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
         for variable, text in sorted(env.items())
@@ -101,7 +101,7 @@ def without_effect(env: Mapping[str, str]) -> list[str]:
     ]
     if (text := env.get(DISABLE, "").strip()) not in {"", "0", "1"}:
         said.append(f"{DISABLE}={text} disables nothing: only 1 does")
-    if env.get(KMD):
+    if env.get(KMD) and "nvidia" in vendors:
         said.append(f"{KMD} is of an early provider and says nothing of CUDA: {CUDA} does")
     return said
 

@@ -43,7 +43,7 @@ def look(
         env, root=root, platform=platform, site_packages=site_packages, forced=forced
     )
     seen = _SYSTEMS.get(platform, _linux)(_Question(env, root, run, forced, overrides, frozenset(vendors)))
-    gpus, odd = list(seen.gpus), without_effect(env)
+    gpus, odd = list(seen.gpus), without_effect(env, vendors)
     if forced.chips is not None:
         gpus = [*forced_gpus(forced), *(gpu for gpu in gpus if gpu.vendor != "amd")]
     else:
