@@ -55,6 +55,16 @@ print(json.dumps({
     "sysfs, all": spent(lambda: look(os.environ)),
 }))
 """
+CHOOSING = """
+import json, statistics, sys, time
+from rocm_wheels import choose
+url, spent = json.load(sys.stdin), []
+for _ in range(6):
+    start = time.perf_counter()
+    choose(["torch"], index=url, gfx=["gfx942"])
+    spent.append(time.perf_counter() - start)
+print(json.dumps(statistics.median(spent[1:])))
+"""
 RANKING = """
 import json, statistics, sys, time
 def spent(call, runs=5):
@@ -151,6 +161,7 @@ def choose(world: World, quick: bool) -> None:
         if len(set(said.values())) != 1:
             raise SystemExit(f"not the same wheel: {said}")
         seconds = world.seconds(commands)
+        seconds["ours, in a process"] = world.answers(CHOOSING, server.url)
     wheels = sum(1 for path in (root / "torch").glob("*.whl"))
     say(f"choose of {wheels} wheels, {labels} labels", seconds, "ours", "ms")
     for count in (labels, 200):
