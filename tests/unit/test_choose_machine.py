@@ -294,6 +294,18 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
     assert "torch/ cannot be reached: Name or service not known" in explain(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("status", "tip"),
+    [(401, "does it want a password"), (503, "the server fails: try again later"), (418, "is it the URL of")],
+)
+def test_what_a_server_answers_tells_what_to_do(status: int, tip: str) -> None:
+    reach = Pages({})
+    reach.get = lambda url, *, accept="*/*": Answer(status, "text/html", b"", url)  # type: ignore[method-assign]
+    with pytest.raises(HostError, match=f"https://x/torch/ answers {status}") as failure:
+        choose(["torch"], "https://x/", machine("gfx942"), reach)
+    assert tip in explain(failure.value)
+
+
 def test_when_no_known_index_has_it_each_says_why() -> None:
     with pytest.raises(HostError) as failure:
         choose(["torch"], None, machine("gfx942"), Pages({}))

@@ -72,6 +72,12 @@ def metadata_of(link: Link, reach: Reach) -> bytes:
     return reach.texts(link.url, file_name(link), link.size)[0]
 
 
+def _tip_for(status: int) -> str:
+    if status in (401, 403, 407):
+        return "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
+    return "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
+
+
 def _links(url: str, reach: Reach, not_there: tuple[int, ...]) -> tuple[Link, ...] | None:
     try:
         answer = reach.get(url, accept=ACCEPT)
@@ -81,7 +87,7 @@ def _links(url: str, reach: Reach, not_there: tuple[int, ...]) -> tuple[Link, ..
         return None
     if answer.status != 200:
         raise UnreachableIndexError(
-            f"{hide_credentials(url)} answers {answer.status}", tip="is it the URL of an index?"
+            f"{hide_credentials(url)} answers {answer.status}", tip=_tip_for(answer.status)
         )
     links = read_page(answer.content, answer.kind, answer.url).links
     if local_path(url) is not None:
