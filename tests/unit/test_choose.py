@@ -409,6 +409,9 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     one = replace(cards[0], visible=False, hidden_by="ROCR_VISIBLE_DEVICES")
     notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
     assert any("is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU" in note for note in notes)
+    one = replace(one, hidden_by="kfd, which does not list it for this process")
+    notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
+    assert any("CPU: the AMD GPU is not for this process, by kfd, which does" in note for note in notes)
 
 
 def test_all_devices_are_not_every_gpu(shelf: Shelf) -> None:

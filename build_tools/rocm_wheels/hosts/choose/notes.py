@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
+from rocm_wheels.gpus.visible import CUDA, HIP, ROCR
 from rocm_wheels.hosts.choose.devices import Devices
 from rocm_wheels.hosts.choose.documents import unlisted
 from rocm_wheels.hosts.choose.host import Host
@@ -103,7 +104,11 @@ def _without_gpu(host: Host) -> str:
     if amd_gpus(host.hardware):
         return "the target of the AMD GPU is not known"
     hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
-    return f"{' and '.join(hidden)} hides the AMD GPU" if hidden else "there is no AMD GPU here"
+    if not hidden:
+        return "there is no AMD GPU here"
+    variables = all(by in (ROCR, HIP, CUDA) for by in hidden)
+    by = " and ".join(hidden)
+    return f"{by} hides the AMD GPU" if variables else f"the AMD GPU is not for this process, by {by}"
 
 
 def _kernels(found: Findings) -> Iterator[str]:
