@@ -1,4 +1,4 @@
-"""What all tests start from: signals as a terminal leaves them, and who runs which module when."""
+"""What all tests start from: signals as a terminal leaves them, no hurry, and who runs which module when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# an example that takes long on a busy machine is no fault of what it tests
+hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.load_profile("any-machine")
 
 INTEGRATION = Path(__file__).with_name("integration")
 
