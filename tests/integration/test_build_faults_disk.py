@@ -21,13 +21,14 @@ __all__ = ["made_world", "world"]
 
 TWO = ("--no-build-pytorch-audio",)
 FREE_SPACE = "tip: free some space and run the same command again; what is finished is kept"
-# a front end in whose time the disk fills up
+# a front end in whose time the disk fills up, and that says more than what is left of a page of its log
 FILL = """
 with open({filler!r}, "wb", buffering=0) as file:
     for size in (1 << 20, 1 << 12):
         try:
             while file.write(bytes(size)): pass
         except OSError: continue
+print("x" * (1 << 14), flush=True)
 """
 Mount = Callable[[Path], None]
 
@@ -68,7 +69,8 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_step(place: str, world: Wor
     assert [name for name in world.wheels() if name != "filler"] == [triton(world)]
     run = world.runs()[-1]
     assert run.steps[f"build-triton-{TAG}"].state == "done"
-    assert run.state == ("killed" if place == "work/runs" else "failed")  # no room to record its end
+    # what is left of the record's page may be room enough for its end, or not
+    assert run.state in ("failed", "killed" if place == "work/runs" else "failed")
     filler.unlink()
     world.disturb("pytorch")
     world.calls()

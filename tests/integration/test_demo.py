@@ -437,16 +437,27 @@ def test_cmake_is_that_of_the_build_environment(demo: Demo) -> None:
     assert Path(command.group(1)).read_bytes() == (own / "data" / "bin" / "cmake").read_bytes()
 
 
-def test_github_gets_groups_and_a_summary(demo: Demo, tmp_path: Path) -> None:
+def test_github_gets_groups_and_a_summary_and_the_same_input_gives_the_same_bytes(
+    demo: Demo, tmp_path: Path
+) -> None:
+    """Also after other targets; wheels of the demo itself hold its lock, those of its second build none."""
     page = tmp_path / "summary.md"
     build = demo.build("--clean", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(page))
     assert build.code == 0, build.err
     assert build.err.count("::group::build-") == build.err.count("::endgroup::") == 3
+    digest = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in demo.wheels().items()}
     table = page.read_text().splitlines()
     assert table[0].startswith("| wheel | version | targets |")
     for line, name in zip(table[2:], ("triton", "torch", "torchaudio"), strict=True):
-        wheel = demo.wheels()[name]
-        assert wheel.name in line and hashlib.sha256(wheel.read_bytes()).hexdigest() in line
+        assert demo.wheels()[name].name in line and digest[name] in line
+
+    one = demo.build(targets="gfx942")
+    assert one.code == 0, one.err
+    assert "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)" in one.err
+    assert targets_in(demo.wheels()["torch"]) == {"gfx942"}
+    both = demo.build()
+    assert both.code == 0, both.err
+    assert {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in demo.wheels().items()} == digest
 
 
 def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
@@ -477,19 +488,6 @@ def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
         )
 
 
-def test_the_same_input_gives_the_same_bytes_after_other_targets(demo: Demo) -> None:
-    first = demo.build("--clean")  # wheels of the demo itself hold its lock
-    assert first.code == 0, first.err
-    digest = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in demo.wheels().items()}
-    one = demo.build(targets="gfx942")
-    assert one.code == 0, one.err
-    assert "PYTORCH_ROCM_ARCH changed (gfx942;gfx1100 → gfx942)" in one.err
-    assert targets_in(demo.wheels()["torch"]) == {"gfx942"}
-    both = demo.build()
-    assert both.code == 0, both.err
-    assert {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in demo.wheels().items()} == digest
-
-
 def test_a_failing_build_ends_with_its_first_error(demo: Demo) -> None:
     broken = sorted(demo.torch.glob("aten/src/ATen/native/hip/*.hip"))[0]
     text = broken.read_text()
@@ -516,7 +514,8 @@ def test_a_failing_build_ends_with_its_first_error(demo: Demo) -> None:
 
 
 def test_killed_builds_go_on_in_their_tree(demo: Demo) -> None:
-    words = demo.build_words("--clean", targets="gfx1100")
+    alone = ("--no-build-triton", "--no-build-pytorch-audio")
+    words = demo.build_words("--clean", *alone, targets="gfx1100")
     child = subprocess.Popen(
         demo.command(*words), env=demo.env, start_new_session=True, stderr=subprocess.DEVNULL
     )
@@ -526,7 +525,7 @@ def test_killed_builds_go_on_in_their_tree(demo: Demo) -> None:
     killed = time.time_ns()
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    ended = demo.build(targets="gfx1100")  # at once: what the killed run had started is no danger
+    ended = demo.build(*alone, targets="gfx1100")  # at once: what the killed run had started is no danger
     assert ended.code == 0, ended.err
     done = {path: when for path, when in before.items() if when < killed}
     assert done
@@ -537,7 +536,7 @@ def test_killed_builds_go_on_in_their_tree(demo: Demo) -> None:
 
 def test_a_terminated_build_leaves_no_process(demo: Demo) -> None:
     child = subprocess.Popen(
-        demo.command(*demo.build_words("--clean")),
+        demo.command(*demo.build_words("--clean", "--no-build-triton")),
         env=demo.env,
         start_new_session=True,
         stderr=subprocess.PIPE,
@@ -552,11 +551,17 @@ def test_a_terminated_build_leaves_no_process(demo: Demo) -> None:
 
 
 def test_two_runs_at_once_name_each_other(demo: Demo) -> None:
-    child = subprocess.Popen(
-        demo.command(*demo.build_words("--clean")), env=demo.env, stderr=subprocess.DEVNULL
-    )
-    wait_until(lambda: bool(processes_in(demo.torch)))
-    second = demo.build()
+    """The first is made to wait in its build, and goes on."""
+    audio = demo.folder / "sources" / "pytorch_audio"
+    words = demo.build_words("--clean", "--no-build-triton", "--no-build-pytorch")
+    child = subprocess.Popen(demo.command(*words), env=demo.env, stderr=subprocess.DEVNULL)
+    wait_until(lambda: bool(processes_in(audio, "setup.py")))
+    pid = processes_in(audio, "setup.py")[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        second = demo.build()
+    finally:
+        os.kill(pid, signal.SIGCONT)
     assert second.code == 2
     assert f"is in use by process {child.pid} (build)" in second.err
     assert child.wait() == 0
@@ -594,7 +599,9 @@ def test_a_tampered_wheel_is_built_again(demo: Demo) -> None:
 
 
 def test_no_flag_of_torch_leaks_into_audio_and_the_users_stay(demo: Demo) -> None:
-    ended = demo.build("--clean", output="flags", CXXFLAGS="-DMINE=1", LD_LIBRARY_PATH="/mine")
+    words = ("--clean", "--no-build-triton")
+    mine = {"CXXFLAGS": "-DMINE=1", "LD_LIBRARY_PATH": "/mine"}
+    ended = demo.build(*words, output="flags", targets="gfx942", **mine)
     assert ended.code == 0, ended.err
     audio = demo.last_log("pytorch_audio")
     assert "-DMINE=1" in audio
@@ -688,15 +695,15 @@ def wait_until(condition: object, seconds: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def processes_in(folder: Path) -> list[int]:
-    """Processes whose current folder lies below ``folder``."""
+def processes_in(folder: Path, word: str = "") -> list[int]:
+    """Processes whose current folder lies below ``folder``, and that have a word in their command."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                place = (entry / "cwd").readlink()
+                place, words = (entry / "cwd").readlink(), (entry / "cmdline").read_text()
             except OSError:
                 continue
-            if place.is_relative_to(folder):
+            if place.is_relative_to(folder) and word in words:
                 found.append(int(entry.name))
     return found
