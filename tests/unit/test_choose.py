@@ -170,6 +170,14 @@ def test_providers(
     assert any(note in one for one in choice.notes) or not note
 
 
+def test_an_option_that_changes_nothing_says_so(shelf: Shelf) -> None:
+    shelf.release(RELEASE)
+    notes = shelf.choose(on=machine("gfx942", enabled=("amd", "bananas"))).notes
+    assert [note for note in notes if "--enable" in note] == [
+        "--enable bananas changes nothing: no variant of this release has a provider of that name"
+    ]
+
+
 def test_a_label_that_the_document_does_not_list_is_read_from_its_wheel(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     extra = {"rocm7.1_gfx9": gfx("gfx942", rocm="7.1")}

@@ -163,6 +163,9 @@ def _newer(found: Findings) -> Iterator[str]:
 def _documents(found: Findings) -> Iterator[str]:
     document = found.picked.document
     yield from document.notes
+    providers = {*document.metadata.providers, *found.picked.ranking.answers}
+    for namespace in sorted(found.host.enabled - providers):
+        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
     for namespace, answer in found.picked.ranking.answers.items():
         if answer.source == NARROWED:
             yield (
