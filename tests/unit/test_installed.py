@@ -15,7 +15,7 @@ from binary_writer import compress, elf, hip, kpack, kpack_reference
 from installed_trees import environment, install, install_torch
 
 from rocm_wheels.errors import DataError, UsageError
-from rocm_wheels.hosts.installed import look_at_packages, targets_of
+from rocm_wheels.hosts.installed import kernels, look_at_packages, targets_of
 from rocm_wheels.hosts.installed.kernels import code_of, library_files, library_roots
 from rocm_wheels.hosts.installed.look import read_installed
 from rocm_wheels.hosts.installed.serving import serve
@@ -213,3 +213,17 @@ def test_what_is_no_python_is_refused(tmp_path: Path, name: str, message: str) -
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=message):
         look_at_packages(tmp_path / name, {})
+
+
+def test_a_library_is_read_once_while_it_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(kernels, "read_library", lambda path: (read.append(path), read_library(path))[1])
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx942")
+    found = read_installed(place)
+    assert [targets_of(found, "torch") for _ in range(3)] == [("gfx942",)] * 3
+    assert len(read) == 1
+    (place.site_packages / "torch" / "lib" / "libtorch_hip.so").write_bytes(library("gfx1100", "gfx1201"))
+    assert targets_of(found, "torch") == ("gfx1100", "gfx1201")

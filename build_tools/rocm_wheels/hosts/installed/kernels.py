@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rocm_wheels.errors import DataError, explain
@@ -139,12 +140,26 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> InstalledCode:
     try:
-        library = read_library(path)
+        library = _tables(path)
         archives, missing = _archives(library)
-        own = [target for archive in archives for target in read_library(archive).targets]
+        own = [target for archive in archives for target in _tables(archive).targets]
     except DataError as fault:
         return InstalledCode(path, fault=explain(fault))
     return InstalledCode(path, sorted_targets([*library.targets, *own]), archives, missing)
+
+
+def _tables(path: Path) -> Library:
+    """Return the tables of a file, which are asked for many times: read once while it stays as it is."""
+    try:
+        now = path.stat()
+    except OSError:
+        return read_library(path)  # which says what is wrong with it
+    return _tables_of(path, now.st_mtime_ns, now.st_ctime_ns, now.st_size)
+
+
+@lru_cache(maxsize=256)
+def _tables_of(path: Path, *_state: int) -> Library:
+    return read_library(path)
 
 
 def _archives(library: Library) -> tuple[tuple[Path, ...], tuple[str, ...]]:
