@@ -1,0 +1,145 @@
+"""``run_pytorch_smoke_tests.py``: the smoke tests of an installed torch, on each kind of GPU here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
+
+if TYPE_CHECKING:
+    from rocm_wheels.testing.smoke import Ran
+
+_STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was: it may have changed to another
+
+_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
+
+What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
+are its outcomes, and one that is missing counts as a crash. Without a GPU the tests that need one are
+skipped by name. The exit code is pytest's; 16 where torch or pytest is not installed.
+
+\b
+Example:
+  run_pytorch_smoke_tests.py --target-python .venv/bin/python --amdgpu-family gfx94X-dcgpu -- -k attention
+"""
+
+
+@click.command("run-pytorch-smoke-tests", help=_HELP)
+@click.option(
+    "--amdgpu-family",
+    metavar="FAMILY",
+    help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
+)
+@click.option(
+    "--gpu-policy",
+    type=click.Choice(["unique", "all", "first"]),
+    default="unique",
+    show_default=True,
+    help="Test one GPU of each target, all of them, or the first alone.",
+)
+@click.option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+@click.option(
+    "--target-python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
+)
+@click.option(
+    "--wheels",
+    type=GivenPath(),
+    multiple=True,
+    metavar="PATH",
+    help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Limit of each test.  [default: 180, and more where a test says so]",
+)
+@click.option(
+    "--output-dir",
+    type=GivenPath(file_okay=False),
+    default="smoke-results",
+    show_default=True,
+    help="Where results.json and junit.xml go.",
+)
+@click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
+def command(  # noqa: PLR0917 - one parameter an option
+    amdgpu_family: str | None,
+    gpu_policy: str,
+    require_gpu: bool,
+    target_python: Path | None,
+    wheels: tuple[Path, ...],
+    timeout: float | None,
+    output_dir: Path,
+    pytest_args: tuple[str, ...],
+) -> int:
+    """Run the tests, write down the results, show them."""
+    from rocm_wheels.gpus.look import look
+    from rocm_wheels.model.gfx import parse_targets
+    from rocm_wheels.testing.sessions import POLICIES
+    from rocm_wheels.testing.smoke import Asked, run_smoke_tests
+    from rocm_wheels.workspace import home
+
+    env = environment()
+    started_by = env.pop(_STARTED_BY, "") or sys.executable
+    asked = Asked(
+        python=_program(target_python or Path(started_by)),
+        folder=home() / "smoke-tests",
+        policy=next(one for one in POLICIES if one == gpu_policy),
+        targets=parse_targets(amdgpu_family, what="--amdgpu-family") if amdgpu_family else None,
+        require_gpu=require_gpu,
+        wheels=wheels,
+        words=pytest_args,
+        limit=timeout,
+    )
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
+        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
+    hardware = look(env, vendors=("amd",))
+    for fault in hardware.faults:
+        log.warn(fault)
+    ran = run_smoke_tests(asked, hardware.usable, env, show=click.echo)
+    _write(ran, output_dir, env)
+    return ran.code
+
+
+def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
+    from rocm_wheels.testing.junit import write_junit
+    from rocm_wheels.testing.results import write_results
+    from rocm_wheels.testing.table import markdown_table, text_table
+
+    write_results(folder / "results.json", ran.results)
+    for gfx, results in ran.by_gfx.items():
+        write_results(folder / f"results-{gfx}.json", results)
+    write_junit(folder / "junit.xml", ran.results)
+    click.echo("\n" + text_table(ran.results))
+    if not ran.results.files:
+        log.note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
+    log.note(f"results: {folder / 'results.json'}")
+    if page := env.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write(markdown_table(ran.results))
+        except OSError as failure:  # the results are written all the same
+            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
+
+
+def _program(python: Path) -> Path:
+    """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
+    from rocm_wheels.errors import UsageError
+
+    path = python.expanduser()
+    for one in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
+        if (path / one).is_file():
+            return (path / one).absolute()
+    if not path.is_file():
+        raise UsageError(f"there is no Python {python}", tip="name one: --target-python .venv/bin/python")
+    return path.absolute()  # not resolved: the link of a virtual environment is what makes it one

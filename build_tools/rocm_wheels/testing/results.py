@@ -1,0 +1,96 @@
+"""What came of every test of an installed torch: the file ``results.json``, and how it is counted.
+
+A planned test without an outcome is no pass: whoever writes results puts it down as crashed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError, model_validator
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.records import Record
+from rocm_wheels.workspace import write_json
+
+TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
+BAD: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout")
+
+
+class TestResult(Record):
+    """One test: ``reason`` says why it failed or was skipped, or what was measured."""
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    name: str
+    outcome: TestOutcome
+    seconds: float = Field(ge=0)
+    reason: str = ""
+
+
+class Results(Record):
+    """``results.json``: the tests of one torch on one machine.
+
+    ``when`` is in UTC (ISO 8601), ``gfx`` the targets of the GPUs that were tested, ``files`` the wheels that
+    were installed, with their sha256: results are evidence for those alone.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    tool: str
+    when: str
+    host: str
+    torch: str
+    gfx: tuple[str, ...]
+    files: Mapping[str, str]
+    tests: tuple[TestResult, ...]
+    counts: Mapping[TestOutcome, int]
+
+    @property
+    def bad(self) -> tuple[TestResult, ...]:
+        """Those that failed, crashed or were stopped."""
+        return tuple(one for one in self.tests if one.outcome in BAD)
+
+    def summary(self) -> str:
+        """Count them: ``164 passed, 7 failed, 37 skipped``."""
+        words = {"timeout": "stopped"}
+        said = [f"{self.counts[one]} {words.get(one, one)}" for one in OUTCOMES if self.counts.get(one)]
+        return ", ".join(said) or "no tests"
+
+    @model_validator(mode="after")
+    def _counted(self) -> Results:
+        said = {name: number for name, number in self.counts.items() if number}
+        if said != dict(Counter(one.outcome for one in self.tests)):
+            raise ValueError("the counts are not those of the tests")
+        return self
+
+
+def counted(tests: Iterable[TestResult]) -> dict[TestOutcome, int]:
+    """Return how many tests came out in which way, every way named."""
+    found = Counter(one.outcome for one in tests)
+    return {outcome: found[outcome] for outcome in OUTCOMES}
+
+
+def write_results(path: Path, results: Results) -> None:
+    """Write ``results.json``, whole or not at all."""
+    write_json(path, results.model_dump(mode="json", by_alias=True))
+
+
+def read_results(path: Path) -> Results:
+    """Read ``results.json``. Raises DataError for what is none, or does not count its own tests."""
+    try:
+        said: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as cause:
+        raise DataError(f"cannot read {path}") from cause
+    except ValueError as cause:
+        raise DataError(f"{path} is not JSON") from cause
+    try:
+        return Results.model_validate(said)
+    except ValidationError as cause:
+        first = cause.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{path} holds no results: {place + ': ' if place else ''}{first['msg']}") from None

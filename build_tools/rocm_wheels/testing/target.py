@@ -1,0 +1,127 @@
+"""The Python that is tested: has it torch and pytest, and what does torch say of itself and its GPUs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.errors import BuildError, ChecksError, UsageError
+from rocm_wheels.process import capture, run
+
+_SECONDS = 60.0
+_PROBE_SECONDS = 180.0
+# -c puts the current folder in front, which may hold a torch of its own: a checkout
+_QUESTION = """
+import importlib.metadata, importlib.util, json, sys
+sys.path[:] = [one for one in sys.path if one]
+found = {}
+for one in importlib.metadata.distributions():
+    name, place = one.metadata["Name"], getattr(one, "_path", None)
+    if name and place is not None:
+        url = one.read_text("direct_url.json")
+        url = json.loads(url) if url else None
+        found.setdefault(name, {"version": one.version, "place": str(place), "url": url})
+there = {name: importlib.util.find_spec(name) is not None for name in ("torch", "pytest")}
+print(json.dumps({"executable": sys.executable, "there": there, "installed": found}))
+"""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An installed distribution: ``place`` is its ``.dist-info``, ``url`` what direct_url.json says."""
+
+    name: str
+    version: str
+    place: Path
+    url: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Target:
+    """The Python that is tested. ``version``, ``kind`` and ``of`` are torch's, "" when it does not start.
+
+    ``devices`` are the targets of the GPUs that torch numbers, in its order.
+    """
+
+    python: Path
+    installed: tuple[Distribution, ...]
+    version: str = ""
+    kind: str = ""
+    of: str = ""
+    devices: tuple[str, ...] = ()
+
+    @property
+    def torch_version(self) -> str:
+        """What torch says, else what its metadata say."""
+        if self.version:
+            return self.version
+        return next((one.version for one in self.installed if one.name == "torch"), "unknown")
+
+
+def ask_target(python: Path, probe: Path, env: Mapping[str, str]) -> Target:
+    """Ask a Python what there is to test. A torch that does not start is no error here: its tests say so.
+
+    Raises UsageError for what is no Python, ChecksError where torch or pytest is not installed.
+    """
+    said = capture(
+        [python, "-c", _QUESTION],
+        env=env,
+        cwd=python.parent,
+        timeout=_SECONDS,
+        check=UsageError,
+        what=f"asking {python} what is installed",
+        tip="name a Python that has torch: --target-python .venv/bin/python",
+    )
+    answer = json.loads(said)
+    if not answer["there"]["torch"]:
+        raise ChecksError(
+            f"torch is not installed in {python}",
+            tip="name the Python that has it: --target-python .venv/bin/python",
+        )
+    if not answer["there"]["pytest"]:
+        raise ChecksError(
+            f"pytest is not installed in {python}, and the smoke tests run there",
+            tip=f"{python} -m pip install pytest (or: uv pip install --python {python} pytest)",
+        )
+    installed = tuple(
+        Distribution(name, one["version"], Path(one["place"]), one["url"])
+        for name, one in sorted(answer["installed"].items())
+    )
+    facts = _facts(python, probe, env)
+    return Target(
+        python,
+        installed,
+        version=str(facts.get("version", "")),
+        kind=str(facts.get("kind", "")),
+        of=str(facts.get("of", "")),
+        devices=tuple(str(one["arch"]) for one in facts.get("devices", ())),
+    )
+
+
+def _facts(python: Path, probe: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what torch says before it dies, if it does."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
+        answer = Path(name, "answer")
+        try:
+            run(
+                [python, probe, answer],
+                env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+                cwd=Path(name),
+                timeout=_PROBE_SECONDS,
+                check=None,
+                what=f"asking the torch of {python}",
+            )
+        except BuildError:  # stopped by the limit: what it wrote before is all there is
+            return _read(answer)
+        return _read(answer)
+
+
+def _read(answer: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for line in answer.read_text(encoding="utf-8").splitlines() if answer.is_file() else ():
+        found.update(json.loads(line))
+    return found

@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""Test an installed torch on the CPU and on each kind of GPU here, by the tests in smoke-tests/.
+
+run_pytorch_smoke_tests.py [--amdgpu-family gfx94X-dcgpu] [--gpu-policy unique|all|first] [-- PYTEST ARGS]
+"""
+
+import os
+import sys
+
+import _door
+
+if __name__ == "__main__":
+    os.environ.setdefault("ROCM_WHEELS_STARTED_BY", sys.executable)  # its torch is meant, whoever goes on
+    _door.enter("rocm_wheels.cli.smoke_tests:command")

@@ -1,0 +1,109 @@
+"""Find out what is tested: ask torch in a process that may die of it, and the checkout for its data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isolation import describe, end_session
+
+_HERE = Path(__file__).resolve().parent
+_CLONE = _HERE.parent
+_SECONDS = 180.0
+_SHOWN_LINES = 15
+_DATA = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from rocm_wheels.testing.data import smoke_data
+sys.stdout.write(json.dumps(smoke_data(*(word or None for word in sys.argv[2:]))))
+"""
+
+
+class Given(NamedTuple):
+    """What the tests are about.
+
+    ``torch`` is what it says of itself, ``fault`` why it does not start. ``gpu`` is the first that it sees,
+    else ``no_gpu`` says why there is none; that is a failure where ``gpu_fails``. ``data`` are the rows of
+    the compatibility data, else ``no_data`` says why there are none.
+    """
+
+    torch: dict[str, Any]
+    fault: str
+    gpu: dict[str, Any] | None
+    no_gpu: str
+    gpu_fails: bool
+    data: dict[str, Any]
+    no_data: str
+
+
+def look(*, data: str | None, gfx: str | None, require_gpu: bool) -> Given:
+    """Return what is tested. ``data`` is a file of it, ``gfx`` the target that the GPU is meant to be."""
+    answers, how = _probe()
+    if not answers:
+        return Given({}, f"torch does not start: {how}", None, "torch does not start", True, {}, "no torch")
+    facts = answers[0]
+    devices = answers[1]["devices"] if len(answers) > 1 else []
+    gpu, no_gpu, fails = devices[0] if devices else None, "", require_gpu
+    if len(answers) == 1:
+        no_gpu, fails = f"listing the GPUs {how}", True
+    elif gpu is None and facts["kind"] != "rocm":
+        no_gpu = f"torch {facts['version']} is a build for {facts['kind']}, not for ROCm"
+    elif gpu is None:
+        no_gpu = f"torch {facts['version']} (ROCm {facts['of']}) sees no AMD GPU"
+    elif gfx and gpu["arch"].split(":")[0] != gfx:
+        no_gpu, fails = f"the GPU is {gpu['arch']}, and {gfx} is to be tested", True
+        gpu = None
+    rows, no_data = _from(data) if data else _asked(facts, gpu)
+    return Given(facts, "", gpu, no_gpu, fails, rows, no_data)
+
+
+def _probe() -> tuple[list[dict[str, Any]], str]:
+    """Return the answers of the probe, and how it ended."""
+    with tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True) as name:
+        answer, printed = Path(name, "answer"), Path(name, "printed")
+        with printed.open("wb") as sink:
+            child = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", str(_HERE / "probe.py"), str(answer)],
+                cwd=name,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=os.name != "nt",
+            )
+            try:
+                how = describe(child.wait(_SECONDS))
+            except subprocess.TimeoutExpired:
+                how = f"was stopped after {_SECONDS:g} s"
+            finally:
+                end_session(child.pid)
+                child.wait()
+        text = answer.read_text(encoding="utf-8") if answer.is_file() else ""
+        said = printed.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
+    return [json.loads(line) for line in text.splitlines()], how + "".join(f"\n  | {line}" for line in said)
+
+
+def _from(path: str) -> tuple[dict[str, Any], str]:
+    return json.loads(Path(path).read_text(encoding="utf-8")), ""
+
+
+def _asked(facts: dict[str, Any], gpu: dict[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """Ask rocm-wheels in the checkout, under this Python or that of the checkout's own environment."""
+    build_tools = _CLONE / "build_tools"
+    if not (build_tools / "rocm_wheels").is_dir():
+        return {}, f"the compatibility data are not there: no {build_tools / 'rocm_wheels'}"
+    words = [gpu["arch"] if gpu else "", facts["version"], facts["of"] if facts["kind"] == "rocm" else ""]
+    said = ""
+    own = _CLONE / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    for python in (sys.executable, *([str(own)] if own.is_file() else [])):
+        argv = [python, "-c", _DATA, str(build_tools), *words]
+        ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        if not ended.returncode:
+            return json.loads(ended.stdout), ""
+        said = said or (ended.stderr.strip().splitlines() or ["without a word"])[-1]
+    tip = "build_tools/run_pytorch_smoke_tests.py brings them along"
+    return {}, f"the compatibility data of the checkout cannot be read here ({said}); {tip}"

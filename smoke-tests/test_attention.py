@@ -1,0 +1,62 @@
+"""Scaled dot product attention: every back end alone, and torch's own choice, against the formula in float64.
+
+A back end says itself that it does not take these tensors here; that is a skip with its words. Torch's own
+choice and the back end that goes step by step must take everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+from exact import assert_close, both
+
+pytestmark = pytest.mark.limit(600)
+
+_BACK_ENDS = {"chosen": "", "math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+_REFUSALS = ("no available kernel", "no viable backend", "invalid backend", "not compiled with")
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("back_end", _BACK_ENDS)
+def test_attention(  # noqa: PLR0917 - pytest passes them by name
+    torch: Any, device: str, back_end: str, dtype: str, causal: bool, said: Any
+) -> None:
+    """The result and the gradients of query, key and value."""
+    pairs = [both(torch, device, 2, 3, 65, 64, dtype=dtype, seed=seed) for seed in range(3)]
+    given, exact = zip(*pairs, strict=True)
+    for one in (*given, *exact):
+        one.requires_grad_()
+    try:
+        with _only(torch, _BACK_ENDS[back_end]):
+            found = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
+    except RuntimeError as failure:
+        words = " ".join(str(failure).split())
+        if back_end in ("chosen", "math") or not any(one in words.lower() for one in _REFUSALS):
+            raise
+        pytest.skip(f"this back end does not take it here: {words.partition('. ')[0][:120]}")
+    expected = _formula(torch, *exact, causal=causal)
+    worst = assert_close(torch, found, expected, "attention")
+    weight, weight64 = both(torch, device, *found.shape, dtype=dtype, seed=9)
+    (found * weight).sum().backward()
+    (expected * weight64).sum().backward()
+    for name, one, one64 in zip(("query", "key", "value"), given, exact, strict=True):
+        worst = max(worst, assert_close(torch, one.grad, one64.grad, f"the gradient of the {name}"))
+    said(f"off by {worst:.1e} of the largest value")
+
+
+def _only(torch: Any, name: str) -> Any:
+    if not name:
+        return contextlib.nullcontext()
+    return torch.nn.attention.sdpa_kernel([getattr(torch.nn.attention.SDPBackend, name)])
+
+
+def _formula(torch: Any, q: Any, k: Any, v: Any, *, causal: bool) -> Any:
+    """Compute what attention is: softmax(q kᵀ / √d) v."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -math.inf)
+    return torch.softmax(scores, dim=-1) @ v

@@ -1,0 +1,109 @@
+"""torchvision, torchaudio, apex, and the libraries of the PyTorch family that are installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import math
+from typing import Any
+
+import pytest
+from exact import assert_close, both
+
+
+def _module(name: str, project: str = "") -> Any:
+    """Import a module; skip where its project is not installed, fail where it is and does not load."""
+    try:
+        importlib.metadata.version(project or name.partition(".")[0])
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{project or name} is not installed")
+    return importlib.import_module(name)
+
+
+def test_torchvision_nms(torch: Any, device: str) -> None:
+    """Its own compiled operator keeps the right boxes."""
+    torchvision = _module("torchvision")
+    boxes = [[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0], [0.0, 0.0, 2.0, 2.0]]
+    scores = torch.tensor([0.9, 0.8, 0.7, 0.95], device=device)
+    kept = torchvision.ops.nms(torch.tensor(boxes, device=device), scores, 0.5)
+    assert kept.tolist() == [3, 0, 2]
+
+
+def test_torchvision_roi_align(torch: Any, device: str) -> None:
+    """Another operator of its own, forward and backward."""
+    torchvision = _module("torchvision")
+    picture, exact = both(torch, device, 1, 2, 16, 16)
+    boxes = [[0.0, 2.0, 3.0, 11.0, 12.0]]
+    for one in (picture, exact):
+        one.requires_grad_()
+    got = torchvision.ops.roi_align(picture, torch.tensor(boxes, device=device), 4)
+    wanted = torchvision.ops.roi_align(exact, torch.tensor(boxes, dtype=torch.float64), 4)
+    assert_close(torch, got, wanted, "roi_align")
+    got.sum().backward()
+    wanted.sum().backward()
+    assert_close(torch, picture.grad, exact.grad, "the gradient")
+
+
+def test_torchvision_decode_jpeg(torch: Any) -> None:
+    """A picture survives JPEG on the CPU; on GPUs that is rocJPEG's, in test_libraries.py."""
+    io = _module("torchvision.io", "torchvision")
+    picture = (torch.arange(64 * 96) % 96).reshape(1, 64, 96).repeat(3, 1, 1).to(torch.uint8)
+    decoded = io.decode_jpeg(io.encode_jpeg(picture, quality=95))
+    assert tuple(decoded.shape) == (3, 64, 96)
+    assert int((decoded.int() - picture.int()).abs().max()) < 16
+
+
+def test_torchaudio_spectrogram(torch: Any, device: str) -> None:
+    """A tone is where it belongs."""
+    transforms = _module("torchaudio.transforms", "torchaudio")
+    rate, tone = 16_000, 2_000
+    wave = torch.sin(torch.arange(rate) * (2 * math.pi * tone / rate)).to(device)
+    power = transforms.Spectrogram(n_fft=512).to(device)(wave)
+    assert int(power.mean(-1).argmax()) == tone * 512 // rate
+
+
+def test_torchaudio_resample(torch: Any, device: str) -> None:
+    """Half the rate of a slow tone is that tone."""
+    functional = _module("torchaudio.functional", "torchaudio")
+    wave = torch.sin(torch.arange(16_000) * (2 * math.pi * 100 / 16_000)).to(device)
+    half = functional.resample(wave, 16_000, 8_000).cpu()[100:-100]
+    assert float((half - wave.cpu()[::2][100:-100]).abs().max()) < 0.01
+
+
+@pytest.mark.gpu
+def test_apex_fused_layer_norm(torch: Any, device: str) -> None:
+    """A kernel of apex against torch's own on the CPU."""
+    normalization = _module("apex.normalization", "apex")
+    layer = normalization.FusedLayerNorm(64).to(device)
+    values, exact = both(torch, device, 32, 64)
+    wanted = torch.nn.functional.layer_norm(exact, (64,))
+    assert_close(torch, layer(values), wanted, "FusedLayerNorm")
+
+
+@pytest.mark.gpu
+def test_triton_kernel(torch: Any, device: str) -> None:
+    """triton is there for this torch, and compiles for this GPU: by torch.compile in test_compile.py."""
+    if not any(_is_installed(one) for one in ("triton", "pytorch-triton-rocm", "triton-rocm")):
+        pytest.skip("triton is not installed")
+    triton = importlib.import_module("triton")
+    target = triton.runtime.driver.active.get_current_target()
+    assert target.backend == "hip", f"triton compiles for {target}"
+
+
+@pytest.mark.limit(300)
+def test_domain_library(domain_row: dict[str, Any], said: Any) -> None:
+    """A library of the PyTorch family imports beside this torch, and has what it is used by."""
+    project = domain_row["id"]
+    if not _is_installed(project):
+        pytest.skip(f"{project} is not installed")
+    version = importlib.metadata.version(project)
+    module, _, name = domain_row["probe"].rpartition(".")
+    assert hasattr(importlib.import_module(module), name), f"{project} {version} has no {domain_row['probe']}"
+    said("; ".join([f"{project} {version} ({domain_row['state']})", *domain_row["obstacles"]]))
+
+
+def _is_installed(project: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(project))
+    except importlib.metadata.PackageNotFoundError:
+        return False

@@ -1,0 +1,289 @@
+"""The smoke tests' harness on a torch that is a stand-in: every way in which a test can end, and is counted.
+
+Most tests run a few trial tests beside a copy of the harness. The last one runs the CPU half of the real ones
+on a real torch, where this Python has one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.testing.smoke import Asked, Ran, run_smoke_tests
+
+CLONE = Path(__file__).resolve().parents[2]
+HARNESS = ("conftest.py", "isolation.py", "looking.py", "outcomes.py", "probe.py", "pytest.ini")
+DOOR = CLONE / "build_tools" / "run_pytorch_smoke_tests.py"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and sessions")
+
+INIT = """
+import os, signal, types
+from . import version
+__version__ = "9.9.0+rocm7.2"
+MODE = os.environ.get("STAND_IN", "")
+if MODE == "dies":
+    os.kill(os.getpid(), signal.SIGSEGV)
+if MODE == "broken":
+    raise ImportError("libamdhip64.so.7: cannot open shared object file")
+
+class cuda:
+    matmul = types.SimpleNamespace()
+    @staticmethod
+    def is_available():
+        if MODE == "driver":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return MODE == "gpu" and os.environ.get("HIP_VISIBLE_DEVICES") != "-1"
+    device_count = staticmethod(lambda: 1)
+    @staticmethod
+    def get_device_properties(index):
+        targets = ["gfx1100", "gfx942:sramecc+"]
+        gfx = targets[int(os.environ.get("HIP_VISIBLE_DEVICES", "0"))]
+        return types.SimpleNamespace(name="Radeon 0", gcnArchName=gfx)
+
+backends = types.SimpleNamespace(cuda=cuda, cudnn=types.SimpleNamespace())
+"""
+TRIALS = """
+import os, signal, subprocess, sys, time
+import pytest
+
+def test_passes(torch, said):
+    said(f"torch {torch.__version__}")
+
+def test_fails():
+    print("about to fail")
+    assert 1 == 2, "the result is 1"
+
+def test_skips():
+    pytest.skip("not today")
+
+def test_crashes():
+    os.write(2, b"about to crash\\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_leaves():
+    os._exit(0)
+
+@pytest.mark.limit(0.5)
+def test_hangs():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(os.environ["NOTE"], "w").write(str(child.pid))
+    time.sleep(600)
+
+@pytest.mark.gpu
+def test_of_gpu(device):
+    assert device == "cuda:0"
+
+def test_both(device, dtype_row):
+    if device != "cpu" and dtype_row["not_here"]:
+        pytest.skip(dtype_row["not_here"])
+"""
+ENDS = {
+    "test_passes": ("passed", "torch 9.9.0+rocm7.2"),
+    "test_fails": ("failed", "the result is 1"),
+    "test_skips": ("skipped", "not today"),
+    "test_crashes": ("crashed", "crashed with SIGSEGV\n  | about to crash"),
+    "test_leaves": ("crashed", "ended in the middle of it, with exit code 0"),
+    "test_hangs": ("timeout", "stopped after 0.5 s"),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The harness with trial tests, and a stand-in for torch beside it."""
+    folder = tmp_path / "smoke-tests"
+    folder.mkdir()
+    for name in HARNESS:
+        shutil.copy(CLONE / "smoke-tests" / name, folder)
+    (folder / "test_trial.py").write_text(TRIALS)
+    torch = tmp_path / "site" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text(INIT)
+    (torch / "version.py").write_text('hip = "7.2.26015-9428210"\ncuda = None\n')
+    return tmp_path
+
+
+def environment(place: Path, mode: str = "") -> dict[str, str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HIP_", "ROCR_"))
+    }
+    quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(place / "site")}
+    return {**kept, **quick, "STAND_IN": mode, "NOTE": str(place / "note")}
+
+
+def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> Ran:
+    asked = Asked(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
+    return run_smoke_tests(asked, gpus, environment(place, mode), show=sys.stdout.write)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def assert_ends(ran: Ran, *names: str) -> None:
+    found = {one.name.partition("::")[2]: one for one in ran.results.tests}
+    for name in names:
+        outcome, reason = ENDS[name]
+        assert (found[name].outcome, reason in found[name].reason) == (outcome, True), found[name]
+
+
+def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
+    ran = run(place, "", "-k", "not both")
+    assert_ends(ran, *ENDS)
+    found = {one.name.partition("::")[2]: one for one in ran.results.tests}
+    assert found["test_of_gpu[gpu]"].reason == "torch 9.9.0+rocm7.2 (ROCm 7.2.26015-9428210) sees no AMD GPU"
+    assert ran.code == 1 and ran.results.summary() == "1 passed, 1 failed, 2 crashed, 1 stopped, 2 skipped"
+    assert not is_alive(int((place / "note").read_text())), "what a stopped test had started is gone"
+
+
+def test_where_processes_are_not_forked(place: Path) -> None:
+    """As on Windows: a new interpreter for each test."""
+    ran = run(place, "", "-k", "passes or crashes or hangs", "--smoke-processes=spawn")
+    assert_ends(ran, "test_passes", "test_crashes", "test_hangs")
+    assert ran.code == 1
+    assert not is_alive(int((place / "note").read_text()))
+
+
+GPUS = tuple(Gpu("amd", gfx=gfx, index=n, hip_index=n) for n, gfx in enumerate(("gfx1100", "gfx942")))
+
+
+def test_each_kind_of_gpu_is_tested_and_has_its_results(place: Path) -> None:
+    ran = run(place, "gpu", "-k", "passes or of_gpu or float8_e4m3fnuz-scaled_mm", gpus=GPUS)
+    assert ran.code == 0 and ran.results.gfx == ("gfx1100", "gfx942")
+    found = {one.name.partition("::")[2]: (one.outcome, one.reason) for one in ran.results.tests}
+    assert found["test_of_gpu[gpu] @gfx942"] == ("passed", "")
+    assert found["test_both[gpu-float8_e4m3fnuz-scaled_mm] @gfx942"] == ("passed", "")
+    outcome, reason = found["test_both[gpu-float8_e4m3fnuz-scaled_mm] @gfx1100"]
+    assert outcome == "skipped" and reason.startswith(
+        "float8_e4m3fnuz is held and converted on gfx1100 (rdna3)"
+    )
+    assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
+        "gfx1100": "3 passed, 1 skipped",
+        "gfx942": "4 passed",
+    }
+
+
+# how torch behaves, what is asked → exit code, counts, words of a reason
+@pytest.mark.parametrize(
+    ("mode", "more", "gpus", "code", "counts", "words"),
+    [
+        ("", {"require_gpu": True}, (), 1, "1 passed, 1 failed", "sees no AMD GPU"),
+        ("gpu", {"targets": ("gfx90a",)}, GPUS, 0, "1 passed, 1 skipped", "sees no AMD GPU"),
+        (
+            "gpu",
+            {},
+            (Gpu("amd", gfx="gfx906", index=0, hip_index=0),),
+            1,
+            "1 passed, 1 failed",
+            "gfx906 is to be",
+        ),
+        ("driver", {}, (), 1, "1 passed, 1 failed", "listing the GPUs crashed with SIGSEGV"),
+        ("dies", {}, (), 1, "1 failed, 2 skipped", "not tried: torch does not start"),
+    ],
+)
+def test_without_a_gpu_and_without_a_torch(  # noqa: PLR0917 - pytest passes them by name
+    place: Path, mode: str, more: dict[str, object], gpus: tuple[Gpu, ...], code: int, counts: str, words: str
+) -> None:
+    ran = run(place, mode, "-k", "passes or of_gpu", gpus=gpus, **more)
+    assert (ran.code, ran.results.summary()) == (code, counts)
+    assert any(words in one.reason for one in ran.results.tests)
+
+
+def test_a_pytest_that_dies_loses_no_test(place: Path) -> None:
+    with (place / "smoke-tests" / "conftest.py").open("a") as file:
+        file.write("\ndef pytest_runtest_logfinish(nodeid):\n    import os\n    os.kill(os.getpid(), 9)\n")
+    ran = run(place, "", "-k", "passes or skips")
+    assert ran.results.counts["passed"] <= 1 and ran.results.counts["crashed"] >= 1 and ran.code == -9
+    assert ran.results.bad[-1].reason == "no result: pytest crashed with SIGKILL"
+
+
+def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
+    """The real tests can be collected without a torch that does anything, and fail one by one."""
+    env = {
+        **environment(place),
+        "GITHUB_STEP_SUMMARY": str(place / "page"),
+        "ROCM_WHEELS_STARTED_BY": sys.executable,
+    }
+    words = [
+        "--output-dir",
+        str(place / "out"),
+        "--gpu-policy",
+        "first",
+        "--timeout",
+        "60",
+        "--",
+        "-k",
+        "version or nms",
+    ]
+    ended = subprocess.run(
+        [sys.executable, str(DOOR), *words], env=env, cwd=place, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    results = json.loads((place / "out" / "results.json").read_text())
+    outcomes = {one["name"]: one["outcome"] for one in results["tests"]}
+    assert outcomes["test_versions.py::test_torch_starts"] == "passed"
+    assert outcomes["test_versions.py::test_linear_algebra_of_the_cpu"] == "failed"
+    assert results["torch"] == "9.9.0+rocm7.2" and results["gfx"] == [] and results["files"] == {}
+    suites = ET.parse(place / "out" / "junit.xml").getroot()
+    assert int(suites.get("tests", 0)) == len(outcomes)
+    assert "| test_versions.py |" in (place / "page").read_text()
+    assert "results name no wheel" in ended.stderr
+
+
+def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    argv = [sys.executable, str(DOOR), "--output-dir", str(tmp_path / "out"), "--target-python"]
+
+    def said(python: Path) -> tuple[int, str]:
+        ended = subprocess.run([*argv, str(python)], env=env, capture_output=True, text=True, check=False)
+        return ended.returncode, ended.stderr
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.json").write_text("of another run")
+    code, words = said(tmp_path / "env")
+    assert code == 16 and "torch is not installed in" in words and "--target-python" in words
+    assert not (tmp_path / "out" / "results.json").exists(), "nobody takes old results for these"
+    site = next((tmp_path / "env" / "lib").glob("python3*/site-packages"))
+    (site / "torch.py").touch()
+    code, words = said(tmp_path / "env" / "bin" / "python")
+    assert code == 16 and "pytest is not installed in" in words and "-m pip install pytest" in words
+    code, words = said(tmp_path / "nowhere")
+    assert code == 2 and "there is no Python" in words
+
+
+def test_plain_pytest_reads_the_data_of_the_checkout(place: Path) -> None:
+    """``pytest -v smoke-tests`` in the clone; where rocm-wheels cannot be read, the tests say so."""
+    some = ["-p", "no:cacheprovider", "-k", "-float16-matmul or no-data"]
+    argv, env = [sys.executable, "-m", "pytest", "-v", *some], environment(place)
+    clone = [*argv, str(CLONE / "smoke-tests")]
+    ended = subprocess.run(clone, env=env, cwd=CLONE, capture_output=True, text=True, check=False)
+    assert "test_dtype[cpu-float16-matmul] FAILED" in ended.stdout, ended.stdout
+    assert "test_dtype[gpu-float16-matmul] SKIPPED" in ended.stdout, "by name"
+    ended = subprocess.run(
+        [*argv, str(place / "smoke-tests")], env=env, cwd=place, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0 and "the compatibility data are not there" in ended.stdout, ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="this Python has no torch")
+def test_a_real_torch_passes(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    words = ["--output-dir", str(tmp_path), "--", "-k", "not compile and not extension and not domain"]
+    ended = subprocess.run([sys.executable, str(DOOR), *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert time.monotonic() - begun < 900

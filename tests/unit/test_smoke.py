@@ -1,0 +1,267 @@
+"""Smoke tests without a torch: their data, their sessions, and how their results are counted and shown."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.model.compat.dtypes import operations
+from rocm_wheels.model.compat.libraries import rocm_libraries
+from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.testing.data import smoke_data
+from rocm_wheels.testing.junit import write_junit
+from rocm_wheels.testing.results import Results, TestResult, counted, read_results, write_results
+from rocm_wheels.testing.sessions import Session, chosen_gpus, planned_sessions
+from rocm_wheels.testing.smoke import _accounted, _Done, _together
+from rocm_wheels.testing.table import markdown_table, text_table
+from rocm_wheels.testing.target import Distribution, Target
+from rocm_wheels.testing.wheels import wheels_under_test
+from rocm_wheels.wheels.record import encode_digest
+
+SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
+TARGET = Target(
+    Path("/env/bin/python"), (), "2.13.0+rocm7.2", "rocm", "7.2.26015-9428210", ("gfx942:xnack-",)
+)
+
+
+def keys(file: str, name: str) -> set[str]:
+    """The keys of a table in a file of the smoke tests, which is not imported here."""
+    for node in ast.parse((SMOKE_TESTS / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name:
+            assert isinstance(node.value, ast.Dict)
+            return {str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)}
+    raise AssertionError(f"no {name} in {file}")
+
+
+def test_every_library_and_operation_of_the_data_has_its_test() -> None:
+    assert keys("test_libraries.py", "PROBES") == {n for n, one in rocm_libraries().items() if one.probe}
+    assert keys("test_dtypes.py", "OPERATIONS") == set(operations())
+
+
+# target → (row, why it is not for this GPU)
+@pytest.mark.parametrize(
+    ("target", "row", "why"),
+    [
+        ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz-scaled_mm", ""),
+        (
+            "gfx942",
+            "float8_e4m3fn-scaled_mm",
+            "float8_e4m3fn is held and converted on gfx942 (cdna3), not calc",
+        ),
+        ("gfx942", "float8_e4m3fn-cast", ""),
+        (
+            "gfx942",
+            "mxfp8_e4m3-scaled_mm",
+            "gfx942 (cdna3) has no mxfp8_e4m3 here; it is since torch 2.7, ROCm",
+        ),
+        ("gfx950", "mxfp8_e4m3-scaled_mm", ""),
+        (
+            "gfx1030",
+            "int8-int_mm",
+            "int_mm needs hipBLASLt, which is not built for gfx1030: https://github.com/",
+        ),
+        ("gfx1030", "int8-add", ""),
+        ("gfx9999", "float32-matmul", "nothing is known about gfx9999"),
+        (None, "mxfp8_e4m3-scaled_mm", ""),
+    ],
+)
+def test_dtypes_are_tested_where_the_data_have_them(target: str | None, row: str, why: str) -> None:
+    rows = {one["id"]: one for one in smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]}
+    assert rows[row]["not_here"].startswith(why) and bool(rows[row]["not_here"]) == bool(why)
+
+
+def test_every_row_says_how_close_is_close() -> None:
+    for row in smoke_data(None)["dtypes"]:
+        sums = row["operation"] in ("sum", "matmul", "scaled_mm")
+        if row["compared"] == "close":
+            assert row["accumulated" if sums else "elementwise"], row["id"]
+
+
+def test_libraries_that_a_target_lacks_say_so_with_the_issue() -> None:
+    rows = {one["id"]: one for one in smoke_data("gfx1103", "2.13.0", "7.2")["libraries"]}
+    assert rows["RCCL"]["not_here"].startswith("RCCL is not built for gfx1103: https://")
+    assert not rows["MIOpen"]["not_here"] and rows["MIOpen"]["api"] == "torch.nn.functional.conv2d"
+    json.dumps([smoke_data(target) for target in gfx_targets()])
+
+
+def gpu(gfx: str, number: int | None, **more: Any) -> Gpu:
+    return Gpu("amd", gfx=gfx, index=number, hip_index=number, name=f"GPU {number}", **more)
+
+
+GPUS = [
+    gpu("gfx1100", 2),
+    gpu("gfx942", 0),
+    gpu("gfx942", 1),
+    gpu("gfx1030", None),
+    gpu("gfx942", 3, visible=False),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "targets", "numbers"),
+    [
+        ("unique", None, [0, 2]),
+        ("all", None, [0, 1, 2]),
+        ("first", None, [0]),
+        ("first", ["gfx1100"], [2]),
+        ("all", ["gfx942"], [0, 1]),
+        ("unique", ["gfx1030", "gfx906"], []),
+    ],
+)
+def test_policies_choose_gpus_by_the_numbers_of_hip(policy: Any, targets: Any, numbers: list[int]) -> None:
+    assert [one.hip_index for one in chosen_gpus(GPUS, policy, targets)] == numbers
+
+
+def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
+    sessions = planned_sessions(chosen_gpus(GPUS, "all", None), GPUS)
+    assert [(one.half, one.label, one.pair) for one in sessions] == [
+        ("cpu", "", None),
+        ("gpu", "gfx942#0", (0, 1)),
+        ("gpu", "gfx942#1", (1, 0)),
+        ("gpu", "gfx1100", None),
+    ]
+    env = sessions[2].environment({"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"})
+    assert env["HIP_VISIBLE_DEVICES"] == "1" and env["ROCM_SMOKE_PAIR"] == "1,0" and env["A"] == "b"
+    assert "GPU_DEVICE_ORDINAL" not in env
+    (only,) = planned_sessions([], GPUS, hidden=True)
+    assert only.half == "both" and only.environment({})["HIP_VISIBLE_DEVICES"] == "-1"
+
+
+def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
+    file = tmp_path / "outcomes"
+    lines = [
+        {"planned": ["a::one", "a::two", "a::three"]},
+        {"name": "a::one", "outcome": "passed", "seconds": 1, "reason": ""},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)) + '\n{"name": "a::two", "outco')
+    found = _accounted(file, Session("gpu", "gfx942", 0), -11)
+    assert [(one.name, one.outcome) for one in found] == [
+        ("a::one @gfx942", "passed"),
+        ("a::two @gfx942", "crashed"),
+        ("a::three @gfx942", "crashed"),
+    ]
+    assert found[2].reason == "no result: pytest crashed with SIGSEGV"
+    (only,) = _accounted(tmp_path / "none", Session("both"), 4)
+    assert (only.outcome, only.reason) == ("failed", "failed with exit code 4")
+    assert _accounted(tmp_path / "none", Session("both"), 5) == ()
+
+
+def test_exit_codes_and_results_of_each_target() -> None:
+    good, bad = (TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed"))
+    cpu = _Done(Session("cpu"), None, (good,), 0)
+    first = _Done(Session("gpu", "gfx942", 0), "gfx942", (good,), 0)
+    second = _Done(Session("gpu", "gfx1100", 1), "gfx1100", (bad,), 1)
+    ran = _together(TARGET, {}, [cpu, first, second])
+    assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
+    assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
+        "gfx942": "2 passed",
+        "gfx1100": "1 passed, 1 crashed",
+    }
+    assert _together(TARGET, {}, [cpu, first]).code == 0
+    assert _together(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
+    assert _together(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
+    assert _together(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
+
+
+TESTS = (
+    TestResult(name="test_a.py::test_x[cpu-1]", outcome="passed", seconds=0.5, reason="exact"),
+    TestResult(
+        name="test_a.py::test_x[gpu-1] @gfx942", outcome="crashed", seconds=2, reason="SIGSEGV\n  | \x1b```"
+    ),
+    TestResult(name="test_b.py::test_y @gfx942", outcome="skipped", seconds=0, reason="no | here"),
+)
+RESULTS = Results(
+    schema=1, tool="t", when="2026-11-21T20:00:00+00:00", host="h", torch="2.13", gfx=("gfx942",),
+    files={"torch.whl": "0" * 64}, tests=TESTS, counts=counted(TESTS),
+)  # fmt: skip
+
+
+def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
+    write_results(tmp_path / "results.json", RESULTS)
+    assert read_results(tmp_path / "results.json") == RESULTS
+    said = json.loads((tmp_path / "results.json").read_text())
+    assert said["schema"] == 1 and said["counts"]["timeout"] == 0 and len(said["tests"]) == 3
+    assert text_table(RESULTS).splitlines()[-1] == "torch 2.13 on gfx942, h: 1 passed, 1 crashed, 1 skipped"
+    page = markdown_table(RESULTS)
+    assert "no \\| here" in page and "````" in page, "a cell and a fence cannot be left"
+    write_junit(tmp_path / "junit.xml", RESULTS)
+    root = ET.parse(tmp_path / "junit.xml").getroot()
+    assert [(one.get("name"), one.get("tests"), one.get("errors")) for one in root] == [
+        ("smoke", "1", "0"),
+        ("smoke gfx942", "2", "1"),
+    ]
+    assert root[1][0].get("classname") == "smoke.gfx942.test_a" and root[1][0][0].get("type") == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "is not JSON"),
+        ("{}", "schema: Field required"),
+        (
+            RESULTS.model_dump_json(by_alias=True).replace('"passed":1', '"passed":2'),
+            "the counts are not those",
+        ),
+        (RESULTS.model_dump_json(by_alias=True).replace('"crashed","sec', '"dead","sec'), "tests.1.outcome"),
+        (
+            RESULTS.model_dump_json(by_alias=True).replace('"schema":1', '"schema":2'),
+            "schema: Input should be 1",
+        ),
+    ],
+)
+def test_what_holds_no_results(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_results(tmp_path / "results.json")
+    assert said in caught.value.message
+
+
+def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Path, Distribution]:
+    """A wheel of one module, and what an installer makes of it."""
+    info, files = f"{name}-1.0.dist-info", {f"{name}.py": body}
+    lines = [
+        f"{path},{encode_digest(hashlib.sha256(data).digest())},{len(data)}" for path, data in files.items()
+    ]
+    wheel, place = folder / f"{name}-1.0-py3-none-any.whl", folder / "site" / info
+    place.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, data in files.items():
+            archive.writestr(path, data)
+        archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]))
+    (place / "RECORD").write_text("\n".join([*lines, f"{info}/INSTALLER,,", f"{info}/RECORD,,"]))
+    return wheel, Distribution(name, "1.0", place, url)
+
+
+def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
+    wheel, torch = installed(tmp_path, "torch", b"a = 1")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert (
+        wheels_under_test([torch], [wheel]) == wheels_under_test([torch], [tmp_path]) == {wheel.name: digest}
+    )
+    assert wheels_under_test([torch], []) == {}
+    other, _ = installed(tmp_path / "other", "torch", b"a = 2")
+    with pytest.raises(UsageError, match=r"1 of its files are others in .*, among them torch\.py"):
+        wheels_under_test([torch], [other])
+    with pytest.raises(UsageError, match="nothing that is installed is of a wheel in"):
+        wheels_under_test([torch], [tmp_path / "other"])
+    with pytest.raises(UsageError, match="torch is not installed"):
+        wheels_under_test([], [wheel])
+    (tmp_path / "bad-1.0-py3-none-any.whl").write_text("no zip")
+    _, bad = installed(tmp_path / "more", "bad", b"")
+    with pytest.raises(DataError, match="is no wheel"):
+        wheels_under_test([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])
+    url = {
+        "url": "https://i.example/torch-1.0%2Brocm7-cp311.whl",
+        "archive_info": {"hash": f"sha256={'1' * 64}"},
+    }
+    assert wheels_under_test([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}
