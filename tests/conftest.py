@@ -27,10 +27,11 @@ FEW = 3
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
 LONG = (
     *SHARED[0],
-    *("test_checkout_killed", "test_patches_killed", *SHARED[1], "test_build_trees"),
-    *("test_torch_across_pythons", "test_index", "test_wheel_rewrite_installs", "test_checkout"),
-    *("test_patches", "test_lock", "test_hipify", "test_sources_names", "test_checkout_triton_vision_apex"),
-    *("test_quickstart", "test_choose_uv", "test_checkout_several", "test_checkout_locked", "test_network"),
+    *SHARED[1],
+    *("test_checkout_killed", "test_patches_killed", "test_torch_across_pythons", "test_checkout"),
+    *("test_patches", "test_build_trees", "test_index", "test_hipify", "test_wheel_rewrite_installs"),
+    *("test_lock", "test_sources_names", "test_checkout_triton_vision_apex", "test_quickstart"),
+    *("test_choose_uv", "test_checkout_several", "test_checkout_locked", "test_network"),
     *("test_static_checks", "test_clean"),
 )
 
@@ -48,6 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Begin with the long modules where several workers share the suite, and always with the demo itself."""
     order = LONG if hasattr(config, "workerinput") else SHARED[0]
     rank = {INTEGRATION / f"{name}.py": n for n, name in enumerate(order)}
+    if gone := [path.name for path in rank if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py orders modules that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
