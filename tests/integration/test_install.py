@@ -28,6 +28,9 @@ from install_world import (
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import command
+from rocm_wheels.errors import HostError
+from rocm_wheels.hosts.install import Request, carry_out, make_plan
+from rocm_wheels.hosts.install.cache import Cache
 from rocm_wheels.index.server import IndexServer
 
 SET = {
@@ -262,6 +265,18 @@ def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
     subprocess.run(["sh", "-c", f"{find_uv_bin()} {line.removeprefix('uv ')}"], check=True)
     assert venv.packages() == SET
     assert index.asked == []
+
+
+def test_a_plan_is_not_carried_out_where_another_run_came_first(
+    index: IndexServer, venv: Environment, tmp_path: Path
+) -> None:
+    asked = Request(("torch",), index.url, python=venv.prefix, gfx=("gfx942",))
+    cache, env = Cache(tmp_path / "cache"), dict(os.environ)
+    planned = make_plan(asked, cache, env)
+    venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "other", "2.9.1", built=CUDA)))
+    with pytest.raises(HostError, match="has changed since this was planned: torch"):
+        carry_out(planned, cache, env)
+    assert venv.packages() == {"torch": "2.9.1"}
 
 
 def test_a_torch_that_is_not_what_its_index_says_is_found_out(

@@ -18,7 +18,7 @@ from rocm_wheels.hosts.install.cache import Cache, key_of
 from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words
-from rocm_wheels.hosts.install.planning import Planned
+from rocm_wheels.hosts.install.planning import Planned, in_the_way
 from rocm_wheels.hosts.install.records import differences, wheel_record
 from rocm_wheels.hosts.install.resolve import installer_environment
 from rocm_wheels.hosts.install.target import installed
@@ -51,6 +51,7 @@ def carry_out(
     cache.require_writable()
     place = cache.lock(f"environment-{key_of(str(plan.target.environment.prefix))[:16]}")
     with exclusive(place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER):
+        _require_as_planned(plan)
         files = _fetch(plan, cache, patience)
         folder = plan.folder(cache)
         _link(plan, files, folder)
@@ -60,6 +61,19 @@ def carry_out(
         said = check(plan, files)
         shutil.rmtree(folder, ignore_errors=True)
     return said
+
+
+def _require_as_planned(plan: Plan) -> None:
+    """Refuse a plan that was made of another state: a run that has ended meanwhile may have changed it."""
+    there = installed(plan.target)
+    other = [item.offer.project for item in plan.items if there.get(item.offer.project) != item.before]
+    if in_the_way(plan.items, there) != plan.removed:
+        other.append("triton")
+    if other:
+        raise HostError(
+            f"{plan.target.environment.prefix} has changed since this was planned: {', '.join(other)}",
+            tip="run the same command again",
+        )
 
 
 def check(plan: Plan, files: Mapping[str, Path]) -> list[str]:

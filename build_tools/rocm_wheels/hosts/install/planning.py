@@ -104,7 +104,7 @@ def make_plan(request: Request, cache: Cache, env: Mapping[str, str]) -> Planned
         items = _sized([_item(offer, there.get(offer.project), cache) for offer in found], reach)
     choice = _as_resolved(choice, found, choosing)
     _require_hashes(request, items)
-    removed = _in_the_way(items, there)
+    removed = in_the_way(items, there)
     warnings = (*_triton_missing(choice, found, host), *_warnings(items, removed, there, target))
     plan = Plan(
         target, request.installer, choice, tuple(lines), index, places.dependencies, items, removed, warnings
@@ -244,7 +244,7 @@ def _is_local(item: Item) -> bool:
     return local_path(item.offer.url) is not None
 
 
-def _in_the_way(items: Sequence[Item], there: Mapping[str, Distribution]) -> tuple[Distribution, ...]:
+def in_the_way(items: Sequence[Item], there: Mapping[str, Distribution]) -> tuple[Distribution, ...]:
     """Return installed tritons of other names: they all have the same folder, and overwrite each other."""
     names = {item.offer.project for item in items}
     if not any(_TRITON.fullmatch(name) for name in names):
