@@ -42,6 +42,8 @@ COMMANDS = {
     "benchmark": ("benchmark:command", "Measure the installed torch on this machine."),
     "stage": ("stage:command", "Make a set of wheels in a store, with an index of its own."),
     "releases": ("releases:command", "List the sets of a store."),
+    "evidence": ("evidence:group", "Write down what was found out about a staged set, and list it."),
+    "gate": ("gate:command", "Judge a staged set by its evidence: may it go to a channel?"),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

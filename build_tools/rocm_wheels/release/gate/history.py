@@ -117,18 +117,23 @@ def _weigh(
         line.sort(key=_place)
         last = max((i for i, one in enumerate(line) if not one.evidence.passed), default=-1)
         failed = [one for one in line[: last + 1] if not one.evidence.passed]
-        after = {one.evidence.claim: one for one in line[last + 1 :]}  # handed in twice is found once
-        if len(after) < (measure.passes_after_failure if failed else 1):
+        after = line[last + 1 :]
+        if failed and _found(after) < measure.passes_after_failure:
             failing += failed
             continue
         overcome += failed
-        newest = max(after.values(), key=_place)
+        newest = after[-1]
         if measure.now - newest.evidence.when > measure.fresh:
             stale.append(newest)
         else:
             covered.add(sha256)
             passing.append(newest)
     return Come(frozenset(covered), _ordered(passing), _ordered(failing), _ordered(overcome), _ordered(stale))
+
+
+def _found(passes: Sequence[Known]) -> int:
+    """Return how often something was found to pass: what two people hand in was found once."""
+    return len({one.evidence.claim for one in passes})
 
 
 def _place(known: Known) -> tuple[datetime, bool, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.gfx import base_target, gfx_families
@@ -60,6 +61,7 @@ def together(document: SetDocument, gfx: str, projects: Sequence[str] = ()) -> t
     return tuple(found)
 
 
+@lru_cache(4096)
 def pythons_of(name: str) -> frozenset[str]:
     """Return the Pythons that a wheel is for by its name; none: it is for every one (``py3``, ``abi3``)."""
     try:

@@ -1,0 +1,205 @@
+"""Results as our own commands print them with ``--json``, and as the smoke tests write them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+
+from rocm_wheels import log
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.gfx import base_target
+from rocm_wheels.model.lock import Sha256
+from rocm_wheels.release.evidence import Counts, Evidence
+from rocm_wheels.release.evidence_given import NO_GPU, Given
+from rocm_wheels.release.gate.needed import pythons_of
+from rocm_wheels.wheels.names import split_wheel_name
+
+T = TypeVar("T")
+_FIRST = 3
+
+
+class _Finding(BaseModel):
+    severity: Literal["error", "warning"]
+    what: str
+    check: str = ""
+
+
+class _Report(BaseModel):
+    wheel: str
+    passed: bool
+    sha256: Sha256 | None = None  # a file that could not be read has none
+    unreadable: str = ""
+    findings: tuple[_Finding, ...] = ()
+    ran: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = {}
+
+
+class _Check(BaseModel):
+    requirement: str
+    python: str
+    tool: str
+    fault: str
+
+
+class _Resolved(BaseModel):
+    checks: tuple[_Check, ...] = Field(min_length=1)
+
+
+class _Test(BaseModel):
+    name: str
+    outcome: Literal["passed", "failed", "crashed", "timeout", "skipped"]
+
+
+class _Smoke(BaseModel):
+    schema_version: Literal[1] = Field(alias="schema")
+    tool: str
+    when: AwareDatetime
+    host: str
+    gfx: tuple[str, ...]
+    files: Mapping[str, Sha256]
+    tests: tuple[_Test, ...]
+    counts: Mapping[str, int]
+
+
+def evidence_of_verify(value: object, source: Path, given: Given) -> list[Evidence]:
+    """Return what ``verify --json`` found: one of all wheels that passed, one of each that did not."""
+    reports = _read(tuple[_Report, ...], value, source)
+    if not reports:
+        raise DataError(f"{source} has no report in it", tip="verify the wheels of the set")
+    made, passed = [], dict[str, str]()
+    checks: Counter[str] = Counter()
+    for one in reports:
+        sha256 = one.sha256 or given.wheels.get(one.wheel)
+        if sha256 is None:
+            tip = "name it too: --wheels DIR"
+            raise UsageError(
+                f"{source}: {one.wheel} could not be read, so nothing says which it was", tip=tip
+            )
+        hashes = given.of_the_set({one.wheel: sha256}, source)
+        errors = [f"{f.check}: {f.what}" for f in one.findings if f.severity == "error"]
+        if one.passed and not errors and one.ran:
+            passed[one.wheel] = hashes[0]
+            checks.update(passed=len(one.ran), skipped=len(one.skipped))
+            continue
+        said = [*errors, *filter(None, [one.unreadable])] or ["no check ran"]
+        counts = Counts(passed=max(len(one.ran) - len(said), 0), failed=len(said), skipped=len(one.skipped))
+        detail = f"{one.wheel}: {said[0]}"
+        made.append(given.make("verify", counts, hashes, source=source, tool=_VERIFY, detail=detail))
+    if passed:
+        detail = f"{len(passed)} wheels"
+        counts = Counts(**checks)
+        made.append(given.make("verify", counts, passed.values(), source=source, tool=_VERIFY, detail=detail))
+    return made
+
+
+def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evidence]:
+    """Return what ``resolve-check --json`` found, of those of the given wheels that it speaks of."""
+    checks = _read(_Resolved, value, source).checks
+    asked = {(_project(one.requirement, source), one.python) for one in checks}
+    given.hashed_here(source, "of `resolve-check`")
+    about = {name: sha for name, sha in given.wheels.items() if _speaks_of(asked, name)}
+    if left := sorted(set(given.wheels) - set(about)):
+        log.note(f"{source} says nothing of {', '.join(left[:_FIRST])}{' and others' * (len(left) > _FIRST)}")
+    if not about:
+        raise UsageError(f"{source} speaks of none of the wheels that were given")
+    bad = [f"{one.requirement}, Python {one.python}, {one.tool}: {one.fault}" for one in checks if one.fault]
+    counts = Counts(passed=len(checks) - len(bad), failed=len(bad))
+    return [
+        given.make(
+            "resolver",
+            counts,
+            given.of_the_set(about, source),
+            source=source,
+            tool="rocm-wheels resolve-check",
+            detail=f"{len(about)} wheels",
+            failed=bad,
+        )
+    ]
+
+
+def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidence]:
+    """Return what the smoke tests found: one for each kind of GPU that they ran on, or one without."""
+    found = _read(_Smoke, value, source)
+    counted = Counter[str](one.outcome for one in found.tests)
+    if (said := Counter({k: n for k, n in found.counts.items() if n})) != counted:
+        raise DataError(
+            f"{source} counts {_counted(said)}, and lists {_counted(counted)}",
+            tip="it is not whole: run again",
+        )
+    counts = Counts(**counted)
+    projects = {file.project for file in given.document.files}
+    own = {name: sha for name, sha in found.files.items() if _distribution(name) in projects}
+    if others := sorted(set(found.files) - set(own)):
+        log.note(f"{source}: also there, and not of this set: {', '.join(others)}")
+    if not own:
+        tip = "run the smoke tests where the wheels of the set are installed, from its own index"
+        raise DataError(f"{source} names no wheel of {given.document.id}", tip=tip)
+    hashes = given.of_the_set(own, source)
+    bad = [one.name for one in found.tests if one.outcome not in {"passed", "skipped"}]
+    return [
+        given.make(
+            "smoke",
+            counts,
+            hashes,
+            source=source,
+            tool=found.tool,
+            when=found.when,
+            host=found.host,
+            gfx=gfx,
+            failed=bad,
+        )
+        for gfx in _targets(found.gfx, counts, source, given)
+    ]
+
+
+_VERIFY = "rocm-wheels verify"
+
+
+def _targets(said: tuple[str, ...], counts: Counts, source: Path, given: Given) -> list[str | None]:
+    """Return the targets that a result speaks of; what people say must agree, or explain a failure."""
+    found = sorted({base_target(one) for one in said})
+    if given.gfx is None or (given.gfx == NO_GPU and not found):
+        return [*found] or [None]
+    if given.gfx in found:
+        return [given.gfx]
+    if found or counts.outcome() == "pass":
+        what = f"ran on {', '.join(found)}" if found else "saw no GPU"
+        raise UsageError(f"{source} {what}, not on {given.gfx}")
+    return [given.gfx]  # it died before it had seen the GPU
+
+
+def _speaks_of(asked: set[tuple[str, str]], name: str) -> bool:
+    project, pythons = _distribution(name), pythons_of(name)
+    return any(project == one and (not pythons or python in pythons) for one, python in asked)
+
+
+def _distribution(name: str) -> str:
+    return canonicalize_name(split_wheel_name(name).distribution)
+
+
+def _project(requirement: str, source: Path) -> str:
+    try:
+        return canonicalize_name(Requirement(requirement).name)
+    except InvalidRequirement:
+        raise DataError(f"{source}: {requirement!r} is no requirement") from None
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing"
+
+
+def _read(model: type[T], value: object, source: Path) -> T:
+    try:
+        return TypeAdapter(model).validate_python(value)
+    except ValidationError as wrong:
+        one = wrong.errors()[0]
+        place = ".".join(map(str, one["loc"]))
+        raise DataError(
+            f"{source}: {place}: {one['msg']}", tip="it is not whole, or of another version"
+        ) from None

@@ -1,0 +1,357 @@
+"""``rocm-wheels evidence`` and ``gate``: results of each kind become evidence, and a gate judges by it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judged_sets import a_set, wheel
+from test_release_evidence import CASE, WHOLE, junit
+
+from rocm_wheels.audit.findings import AuditReport, Finding, Skipped
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.picking import Check
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.sets import SetDocument, SetFile
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.wheels.members import digest_of_file
+
+POLICY = """
+channels:
+  nightly:
+    rules:
+      verify: {fresh: 14d}
+      complete: {}
+      resolver: {fresh: 14d}
+      smoke: {fresh: 14d, targets: one, pythons: one}
+      tests: {fresh: 14d, targets: one, pythons: one, projects: [torch]}
+"""
+
+
+@dataclass(frozen=True)
+class World:
+    """A store with a set whose wheels lie in a folder, and what the last command printed."""
+
+    root: Path
+    document: SetDocument
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def wheels(self) -> list[Path]:
+        return sorted((self.root / "wheels").glob("*.whl"))
+
+    def run(self, *words: str | Path) -> tuple[int, str, str]:
+        code = run_command(cli, [str(word) for word in words])
+        printed = self.capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def add(self, *words: str | Path) -> tuple[int, str, str]:
+        return self.run("evidence", "add", self.root / "store", "--set", self.document.id, *words)
+
+    def gate(self, *words: str | Path) -> tuple[int, str, str]:
+        policy = self.root / "policy.yaml"
+        policy.write_text(POLICY)
+        chosen = ("--set", self.document.id, "--channel", "nightly", "--policy", policy)
+        return self.run("gate", self.root / "store", *chosen, *words)
+
+    def write(self, name: str, value: object) -> Path:
+        path = self.root / name
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return path
+
+    def verified(self, **changes: Any) -> Path:
+        return self.write("verify.json", [{**report(path).as_json(), **changes} for path in self.wheels])
+
+    def resolved(self, fault: str = "") -> Path:
+        checks = [
+            Check(requirement=r, python=p, tool=t, picked="2.9.1+rocm7.1.0", fault=fault)
+            for r in ("torch", "torchvision") for p in ("3.11", "3.12") for t in ("pip", "uv")
+        ]  # fmt: skip
+        return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
+
+    def smoke(self, *outcomes: Any, gfx: tuple[str, ...] = ("gfx1030",), **changes: Any) -> Path:
+        found = {
+            "schema": 1,
+            "tool": "rocm-wheels smoke tests",
+            "when": "2026-11-21T10:00:00Z",
+            "host": "runner-3",
+            "torch": "2.9.1+rocm7.1.0",
+            "gfx": gfx,
+            "files": {path.name: digest_of_file(path) for path in self.wheels},
+            "tests": [
+                {"name": f"test_{i}", "outcome": one, "seconds": 1.5, "reason": ""}
+                for i, one in enumerate(outcomes)
+            ],
+            "counts": Counter(outcomes),
+        }
+        return self.write("results.json", {**found, **changes})
+
+
+def report(path: Path, *errors: str) -> AuditReport:
+    findings = tuple(Finding(what, check="rpath") for what in errors)
+    skipped = (Skipped("no environment", check="import"),)
+    sha256 = digest_of_file(path)
+    return AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)
+
+
+@pytest.fixture
+def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> World:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    files: list[SetFile] = []
+    for planned in (wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312")):
+        (folder / planned.name).write_bytes(planned.name.encode())
+        files.append(planned.model_copy(update={"sha256": digest_of_file(folder / planned.name)}))
+    document = a_set(*files)
+    path = Places(load_layout(), document.family).document(document.id)
+    FolderStore(tmp_path / "store").create(path, document.to_json())
+    monkeypatch.setattr("rocm_wheels.cli.evidence.now", clock)
+    monkeypatch.setattr("rocm_wheels.cli.gate.now", clock)
+    monkeypatch.setenv("GITHUB_ACTOR", "ann")
+    return World(tmp_path, document, capsys)
+
+
+def clock() -> Any:
+    from judged_sets import NOW
+
+    return NOW
+
+
+def with_age(path: Path) -> Path:
+    """Files are of this morning."""
+    seconds = clock().timestamp() - 3600
+    os.utime(path, (seconds, seconds))
+    return path
+
+
+def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
+    code, out, err = world.gate()
+    assert code == 15
+    assert f"{world.document.id} of gfx103X-all may not go to nightly (untested)" in out
+    assert "4 rules do not pass" in err
+    assert (
+        "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add STORE --set " in err
+    )
+    assert world.add("--from", with_age(world.verified()))[0] == 0
+    assert world.add("--from", with_age(world.resolved()), "--wheels", world.root / "wheels")[0] == 0
+    code, out, err = world.gate("--explain")
+    assert (code, "2 rules do not pass" in err) == (15, True)
+    assert "tip: run the smoke tests on linux-gfx1030-gpu-rocm" in err
+    assert world.add("--from", world.smoke("passed", "passed", "skipped"))[0] == 0
+    junit_xml = world.write("report.xml", WHOLE)
+    torch = (
+        "--wheels",
+        next(path for path in world.wheels if path.name.startswith("torch-2.9.1+rocm7.1.0-cp312")),
+    )
+    assert world.add("--from", junit_xml, *torch, "--gfx", "gfx1030", "--log", "https://ci/1")[0] == 0
+    code, out, _ = world.gate("--explain")
+    assert code == 0, out
+    assert (
+        "smoke on gfx1030  passed with Python 3.11, 3.12 (2 passed, 1 skipped; 2 h ago on runner-3, by ann)"
+        in out
+    )
+    assert "evidence: 20261121T100000Z-" in out
+    assert "users see: gfx1031: untested" in out
+    said = json.loads(world.gate("--json")[1])
+    assert (said["passed"], said["state"]["word"], said["next"]) == (True, "partly tested", "")
+    assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
+
+
+def test_a_failure_that_comes_later_holds_the_set_again(world: World):
+    for more in ((), ("--when", "2026-11-21T11:30:00Z")):
+        results = world.smoke("passed", "failed") if more else world.smoke("passed")
+        assert world.add("--from", results, *more)[0] == 0
+    code, out, _ = world.gate()
+    assert code == 15
+    assert "smoke on gfx1030: fail (1 passed, 1 failed), 2026-11-21 11:30 UTC on runner-3: test_1" in out
+
+
+def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
+    results = world.smoke("passed", "crashed", "timeout", gfx=("gfx1030:sramecc-", "gfx1031"))
+    first, again = world.add("--from", results), world.add("--from", results)
+    assert (first[0], again[0]) == (0, 0)
+    assert "smoke on gfx1030: crash (1 passed, 1 crashed, 1 timeout)" in first[1]
+    assert "smoke on gfx1031: crash" in first[1]
+    assert again[1].count("(was there already)") == 2
+    listed = world.run("evidence", "list", world.root / "store", "--set", world.document.id)[1].splitlines()
+    assert len(listed) == 2
+    name = listed[0].split()[0]
+    shown = world.run("evidence", "show", world.root / "store", "--set", world.document.id, name)[1]
+    assert "failed: test_1" in shown
+    assert all(path.name in shown for path in world.wheels)
+
+
+def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
+    bad, *good = world.wheels
+    unreadable = {"wheel": good[0].name, "passed": False, "unreadable": "it is no archive"}
+    reports = [report(bad, "/opt/rocm in it").as_json(), unreadable, *(report(p).as_json() for p in good[1:])]
+    results = with_age(world.write("verify.json", reports))
+    code, out, _ = world.add("--from", results, "--wheels", world.root / "wheels", "--json")
+    made = json.loads(out)
+    assert (code, [one["outcome"] for one in made]) == (0, ["fail", "fail", "pass"])
+    assert made[0]["detail"] == f"{bad.name}: rpath: /opt/rocm in it"
+    assert made[1]["detail"] == f"{good[0].name}: it is no archive"
+    assert len(made[2]["hashes"]) == 2
+
+
+def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
+    shards = world.root / "shards"
+    shards.mkdir()
+    (shards / "1.xml").write_text(WHOLE)
+    wheels = ("--wheels", world.wheels[1], "--gfx", "gfx1030")
+    code, out, _ = world.add("--from", shards, "--reports", "2", *wheels)
+    assert (code, "tests on gfx1030: missing (1 passed, 1 skipped)" in out, "1 of 2 reports" in out) == (
+        0,
+        True,
+        True,
+    )
+    (shards / "2.xml").write_text(junit(CASE, tests=1)[:-12])
+    code, out, _ = world.add("--from", shards, "--reports", "2", *wheels)
+    assert (code, "tests on gfx1030: crash" in out, "2.xml is truncated" in out) == (0, True, True)
+    assert world.gate()[0] == 15
+
+
+def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
+    code, out, _ = world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")
+    assert (code, "smoke on gfx1030: crash" in out) == (0, True)
+
+
+Write = Callable[[World], list[Any]]
+
+
+def _other_bytes(world: World) -> list[Any]:
+    results = world.verified()
+    world.wheels[0].write_bytes(b"another build")
+    return ["--from", world.verified() if results else ""]
+
+
+WRONG: dict[str, tuple[Write, int, str]] = {
+    "no results": (lambda w: ["--from", w.root / "none.json"], 2, "there is no "),
+    "an empty file": (lambda w: ["--from", w.write("a.json", "")], 2, "truncated or no JSON"),
+    "truncated": (
+        lambda w: ["--from", w.write("a.json", w.verified().read_text()[:-9])],
+        2,
+        "truncated or no JSON",
+    ),
+    "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2, "holds no results that we know"),
+    "a list of something else": (
+        lambda w: ["--from", w.write("a.json", [{"a": 1}])],
+        2,
+        "0.wheel: Field required",
+    ),
+    "no reports": (lambda w: ["--from", w.write("a.json", [])], 2, "has no report in it"),
+    "another build": (_other_bytes, 15, "has other bytes than in the set: sha256"),
+    "another set": (
+        lambda w: ["--from", w.verified(wheel="numpy-1-py3-none-any.whl", sha256="0" * 64)],
+        15,
+        "numpy-1-py3-none-any.whl is not in 2.9.1-rocm7.1.0-",
+    ),
+    "unreadable and not named": (
+        lambda w: ["--from", w.verified(passed=False, sha256=None)],
+        2,
+        "could not be read, so nothing says which it was",
+    ),
+    "smoke without wheels": (lambda w: ["--from", w.smoke("passed", files={})], 2, "names no wheel of 2.9.1"),
+    "smoke with other counts": (
+        lambda w: ["--from", w.smoke("passed", counts={"passed": 2})],
+        2,
+        "counts 2 passed, and lists 1 passed",
+    ),
+    "smoke of a later form": (
+        lambda w: ["--from", w.smoke("passed", schema=2)],
+        2,
+        "schema: Input should be 1",
+    ),
+    "smoke on another GPU": (
+        lambda w: ["--from", w.smoke("passed"), "--gfx", "gfx942"],
+        2,
+        "ran on gfx1030, not on gfx942",
+    ),
+    "smoke without a GPU as if with one": (
+        lambda w: ["--from", w.smoke("passed", gfx=()), "--gfx", "gfx1030"],
+        2,
+        "saw no GPU, not on gfx1030",
+    ),
+    "from the future": (
+        lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
+        2,
+        "the result is from the future: 2027-01-01",
+    ),
+    "no such target": (lambda w: ["--from", w.verified(), "--gfx", "gfx1033x"], 2, "did you mean gfx1033?"),
+    "a time without a zone": (
+        lambda w: ["--from", w.verified(), "--when", "2026-11-21 10:00"],
+        2,
+        "is no time with its zone",
+    ),
+    "a resolver without wheels": (lambda w: ["--from", w.resolved()], 2, "does not say by hash which wheels"),
+    "no wheels in a folder": (
+        lambda w: ["--from", w.resolved(), "--wheels", w.root],
+        2,
+        "no wheels are in ",
+    ),
+    "JUnit without a GPU": (
+        lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]],
+        2,
+        "do not say which GPU the tests ran on",
+    ),
+    "JUnit of two Pythons": (
+        lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.root / "wheels", "--gfx", "gfx1030"],
+        2,
+        "tests run with one Python, and the wheels are for 3.11, 3.12",
+    ),
+    "a folder of JUnit": (
+        lambda w: ["--from", w.root / "wheels", "--wheels", w.wheels[0], "--gfx", "gfx1030"],
+        2,
+        "is a folder: a shard that died left no file in it",
+    ),
+    "counted reports that are none": (
+        lambda w: ["--from", w.verified(), "--reports", "3"],
+        2,
+        "--reports counts JUnit",
+    ),
+    "no such key": (lambda w: ["--from", w.verified(), "--sign-with", w.root / "key"], 2, "there is no key"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
+    write, expected, says = WRONG[case]
+    words = write(world)
+    for path in world.root.glob("*.json"):
+        if case != "from the future":
+            with_age(path)
+    code, _, err = world.add(*words)
+    assert (code, says in err) == (expected, True), err
+    assert not list((world.root / "store").rglob("evidence/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "says"),
+    [
+        (("gate", "STORE", "--set", "2.9.2", "--channel", "nightly"), 15, "there is no set 2.9.2"),
+        (
+            ("gate", "STORE", "--set", "2.9.1", "--channel", "nightli"),
+            2,
+            "no channel nightli; did you mean nightly?",
+        ),
+        (("gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2, "cannot read p"),
+        (
+            ("evidence", "list", "STORE", "--set", "2.9.1", "--family", "gfx942"),
+            15,
+            "there is no set 2.9.1 of gfx942",
+        ),
+        (("evidence", "show", "STORE", "--set", "2.9.1", "2026"), 2, "of 0 evidence of 2.9.1-rocm7.1.0-"),
+        (("gate", "STORE", "--set", "2.9.1"), 2, "Missing option '--channel'"),
+    ],
+)
+def test_wrong_questions(world: World, words: tuple[str, ...], expected: int, says: str):
+    store = str(world.root / "store")
+    code, _, err = world.run(*(store if word == "STORE" else word for word in words))
+    assert (code, says in err) == (expected, True), err

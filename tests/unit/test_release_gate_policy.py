@@ -1,0 +1,117 @@
+"""Policies that say what cannot be: each mistake with its file, line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judged_sets import ONE, policy
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.release.gate.policy import load_policy
+
+_WHO = "owner: bob, reason: known, expires: 2026-12-24"
+WAIVER = f"waivers: [{{rule: smoke, channels: [nightly], gfx: gfx942, {_WHO}}}]"
+WRONG = {
+    "no channels": ("waivers: []", "1:1: channels is missing"),
+    "an unknown channel": (
+        ONE.replace("nightly", "nightli"),
+        "1:12: channels.nightli.[key]: there is no channel nightli; did you mean nightly?",
+    ),
+    "an unknown key": (
+        ONE + "\nwavers: []",
+        "2:1: wavers is not a known key; did you mean waivers?",
+    ),
+    "an unknown rule": (
+        ONE.replace("smoke", "smok"),
+        "rules.smok is not a known key; did you mean smoke?",
+    ),
+    "without verify": (
+        "channels: {nightly: {rules: {smoke: {fresh: 7d}}}}",
+        "1:22: channels.nightly.rules.verify is missing",
+    ),
+    "no age": (ONE.replace("{fresh: 14d}", "{}"), "verify.fresh is missing"),
+    "an age in words": (
+        ONE.replace("14d", "two weeks"),
+        "1:39: channels.nightly.rules.verify.fresh: "
+        "it must be a number of hours, days or weeks: 36h, 14d, 2w (found 'two weeks')",
+    ),
+    "no age at all": (ONE.replace("14d", "0d"), "it must be a number of hours, days or weeks"),
+    "some targets": (
+        ONE.replace("targets: one", "targets: some"),
+        "smoke.targets: Input should be 'every' or 'one' (found 'some')",
+    ),
+    "no passes": (
+        ONE.replace("nightly: {", "nightly: {passes_after_failure: 0, "),
+        "greater than or equal to 1",
+    ),
+    "an unknown family": (
+        ONE + "\nfamilies: {gfx103X: {}}",
+        "2:12: families.gfx103X.[key]: there is no GPU family gfx103X; did you mean gfx1103?",
+    ),
+    "an exception of nobody": (
+        ONE + "\nfamilies:\n  gfx1031:\n    bypass_tests_for_releases: true",
+        "3:3: families.gfx1031: bypass_tests_for_releases needs a reason and an owner",
+    ),
+    "a family without verify": (
+        ONE + "\nfamilies: {gfx1031: {channels: {nightly: {not_needed: [verify]}}}}",
+        "not_needed.0: nobody can waive verify: what is not whole is not released (found 'verify')",
+    ),
+    "an unknown target": (
+        f"{ONE}\n{WAIVER.replace('gfx942', 'gfx943')}",
+        "waivers.0.gfx: there is no GPU target gfx943; did you mean gfx94",
+    ),
+    "a waiver of verify": (
+        f"{ONE}\n{WAIVER.replace('smoke', 'verify')}",
+        "2:12: waivers.0.rule: nobody can waive verify",
+    ),
+    "a waiver of hashes": (
+        f"{ONE}\n{WAIVER.replace('smoke', 'hashes')}",
+        "nobody can waive hashes",
+    ),
+    "a waiver of nobody": (
+        f"{ONE}\n{WAIVER.replace('owner: bob, ', '')}",
+        "2:11: waivers.0.owner is missing",
+    ),
+    "a waiver for ever": (
+        f"{ONE}\n{WAIVER.replace(', expires: 2026-12-24', '')}",
+        "waivers.0.expires is missing",
+    ),
+    "a waiver until some day": (
+        f"{ONE}\n{WAIVER.replace('2026-12-24', 'Christmas')}",
+        "waivers.0.expires: Input should be a valid date",
+    ),
+    "a waiver of everything": (
+        f"{ONE}\n{WAIVER.replace('gfx: gfx942, ', '')}",
+        "2:11: waivers.0: a waiver names a family, a gfx or a set",
+    ),
+    "a waiver without a channel": (
+        f"{ONE}\n{WAIVER.replace('[nightly]', '[]')}",
+        "waivers.0.channels: Tuple should have at least 1 item",
+    ),
+    "a key of another kind": (
+        f"{ONE}\nsigners: {{ann: ssh-rsa AAAA}}",
+        "2:11: signers.ann: it must be a public Ed25519 key: ssh-ed25519 AAAA… (found 'ssh-rsa AAAA')",
+    ),
+    "signed by nobody": (
+        ONE.replace("nightly: {", "nightly: {signed: required, "),
+        "1:1: nightly needs signed evidence, and `signers` names nobody",
+    ),
+    "no YAML": (ONE[:-3], "not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_named_with_its_place(case: str):
+    text, says = WRONG[case]
+    with pytest.raises(DataError) as refused:
+        policy(text)
+    assert refused.value.message.startswith("policy.yaml:")
+    assert says in refused.value.message
+
+
+def test_a_policy_is_read_from_a_file(tmp_path: Path):
+    with pytest.raises(DataError, match="cannot read"):
+        load_policy(tmp_path / "none.yaml")
+    (tmp_path / "own.yaml").write_text(f"{ONE}\n{WAIVER}")
+    assert str(load_policy(tmp_path / "own.yaml").waivers[0]) == "bob answers for it until 2026-12-24: known"

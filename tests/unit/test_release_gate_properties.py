@@ -1,0 +1,144 @@
+"""What holds for every verdict, whatever the evidence and the policy."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from judged_sets import NOW, SET, a_set, policy, said, wheel
+
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.verdict import Verdict, shown_state
+
+OTHER = a_set(wheel("torch"))
+QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def a_policy(number: int) -> Policy:
+    """A policy of any kind, with waivers that are over, last until today, or longer."""
+    of = random.Random(number)
+    waivers = [
+        f"{{rule: {rule}, channels: [nightly], {whom}, owner: b, reason: r, expires: {day}}}"
+        for rule in ("smoke", "tests", "resolver")
+        for whom in ("gfx: gfx1030", "family: gfx103X-all")
+        for day in ("2026-11-20", "2026-11-21", "2026-12-01")
+        if of.random() < 0.1
+    ]
+    exception = "families: {gfx1031: {bypass_tests_for_releases: true, owner: a, reason: r}}"
+    every_or_one = ("every", "one")
+    rule = f"{{fresh: 7d, targets: {of.choice(every_or_one)}, pythons: {of.choice(every_or_one)}}}"
+    more = of.choice(["", f", tests: {rule}", ", resolver: {fresh: 7d}"])
+    rules = f"{{verify: {{fresh: 7d}}, smoke: {rule}{more}}}"
+    return policy(
+        f"channels: {{nightly: {{passes_after_failure: {of.randint(1, 3)}, rules: {rules}}}}}\n"
+        f"waivers: [{', '.join(waivers)}]\n{of.choice(['', exception])}"
+    )
+
+
+def any_evidence(number: int) -> Known:
+    """Evidence of any kind and age, of this set or another, whose clock may be wrong."""
+    of = random.Random(number)
+    document = of.choice([SET, SET, SET, OTHER])
+    when: dict[str, Any] = {"hours": of.choice([-2, 0, 0.05, 1, 2, 3, 30, 24 * 8])}
+    if of.random() < 0.3:
+        when["added"] = NOW + timedelta(hours=of.choice([-4, -1, 0, 1]))
+    return said(
+        of.choice(["verify", "smoke", "smoke", "tests", "resolver"]),
+        of.choice(["pass", "pass", "pass", "fail", "crash", "timeout", "missing"]),
+        gfx=of.choice([None, "gfx1030", "gfx1031", "gfx942"]),
+        python=of.choice(["", "", "311", "312"]) if document is SET else "",
+        document=document,
+        machine=of.choice(["any", "other"]),
+        by=of.choice(["ann", "bob"]),
+        trouble=of.choice(["", "", "", "its signature is not of what it says"]),
+        **when,
+    )
+
+
+POLICIES = [a_policy(number) for number in range(40)]
+POOL = list({one.id: one for one in map(any_evidence, range(400))}.values())
+BAD = [number for number, one in enumerate(POOL) if not one.evidence.passed]
+# verified, resolved and tested, so that many verdicts pass
+GREEN = [said("verify"), said("resolver")] + [
+    said(kind, gfx=gfx, hours=3) for kind, gfx in product(("smoke", "tests"), ("gfx1030", "gfx1031"))
+]
+RULES = st.integers(0, len(POLICIES) - 1)
+SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)
+
+
+def verdict(rules: Policy, known: list[Known], now: datetime = NOW) -> Verdict:
+    return judge(rules, "nightly", SET, known, now)
+
+
+def evidence(some: list[int], *, green: bool) -> list[Known]:
+    return [*(GREEN if green else []), *(POOL[number] for number in some)]
+
+
+@QUICK
+@given(RULES, SOME, st.booleans(), st.sampled_from(BAD))
+def test_one_more_failure_never_lets_a_set_through(rules: int, some: list[int], green: bool, bad: int):
+    known = evidence(some, green=green)
+    if not verdict(POLICIES[rules], known).passed:
+        assert not verdict(POLICIES[rules], [*known, POOL[bad]]).passed
+
+
+@QUICK
+@given(RULES, SOME, st.booleans())
+def test_one_pass_less_never_lets_a_set_through(rules: int, some: list[int], green: bool):
+    known = evidence(some, green=green)
+    if not verdict(POLICIES[rules], known).passed:
+        for one in known:
+            if one.evidence.passed:
+                assert not verdict(POLICIES[rules], [other for other in known if other is not one]).passed
+
+
+@QUICK
+@given(RULES, SOME, st.booleans())
+def test_waivers_that_have_ended_never_count(rules: int, some: list[int], green: bool):
+    known, own = evidence(some, green=green), POLICIES[rules]
+    alive = tuple(one for one in own.waivers if one.expires >= NOW.date())
+    without = own.model_copy(update={"waivers": alive})
+    assert verdict(own, known).rules == verdict(without, known).rules
+    none = own.model_copy(update={"waivers": ()})
+    much_later = NOW + timedelta(days=400)
+    assert verdict(own, known, much_later).rules == verdict(none, known, much_later).rules
+
+
+@QUICK
+@given(RULES, SOME, st.booleans())
+def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
+    rules: int, some: list[int], green: bool
+):
+    known = evidence(some, green=green)
+    found = verdict(POLICIES[rules], known)
+    assert {one.rule for one in found.rules} >= {"hashes", "verify", "smoke"}
+    assert all(one.why for one in found.rules)
+    assert all(one.tip for one in found.failures)
+    ids = {one.id for one in known}
+    assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)
+    excused = {one.rule for one in found.rules if one.outcome in {"waived", "bypassed"}}
+    assert not excused & {"hashes", "verify"}
+    assert [line.split(":")[0] for line in shown_state(found).lines[:2]] == ["gfx1030", "gfx1031"]
+    assert verdict(POLICIES[rules], known[::-1]).rules == found.rules
+    assert json.loads(json.dumps(found.as_json()))["passed"] == found.passed
+
+
+def test_the_examples_are_of_both_kinds():
+    passed = [verdict(rules, GREEN).passed for rules in POLICIES]
+    held = [verdict(rules, POOL[number : number + 8]).passed for number, rules in enumerate(POLICIES)]
+    assert any(passed)
+    assert not all(held)
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_there_is_an_answer_at_any_time(year: int):
+    rules = policy("channels: {nightly: {rules: {verify: {fresh: 9999w}, smoke: {fresh: 1h}}}}")
+    assert not verdict(rules, GREEN, NOW.replace(year=year)).passed
