@@ -98,20 +98,20 @@ def test_a_run_inside_a_git_hook_writes_into_its_own_checkout(demo: Demo, tmp_pa
     notes = tmp_path / ".git" / "info" / "exclude"
     notes.parent.mkdir(exist_ok=True)
     notes.write_text("")
-    options = ["--clean", *ONLY_TORCH]
+    options = ["--clean", *ONLY_AUDIO]
     ended = demo.build(*options, GIT_DIR=str(tmp_path / ".git"), GIT_INDEX_FILE=str(tmp_path / "index"))
     assert ended.code == 0, ended.err
     assert notes.read_text() == ""
 
 
 def test_pieces_of_a_killed_run_do_not_stay(demo: Demo) -> None:
-    name = demo.wheels()["torch"].name
+    name = demo.wheels()["torchaudio"].name
     pieces = [demo.folder / "wheels" / f".{name}.x1.part"]
     work = demo.folder / "sources" / ".rocm-wheels"
-    step = next((work / "steps").glob("build-pytorch-cp3??.json")).stem  # others are of a set a target
+    step = next((work / "steps").glob("build-pytorch_audio-cp3??.json")).stem  # others are of a set a target
     pieces.append(work / "fresh" / step / ".fresh-x1" / name)
     for piece in pieces:
         piece.parent.mkdir(exist_ok=True)
         piece.write_text("half a wheel")
-    assert demo.build("--clean", *ONLY_TORCH).code == 0
+    assert demo.build("--clean", *ONLY_AUDIO).code == 0
     assert [piece for piece in pieces if piece.exists()] == []
