@@ -16,6 +16,7 @@ from rocm_wheels.release.stores import Changed, Exists, Missing, Store, open_sto
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.stores.others import OtherStore
 from rocm_wheels.release.stores.probe import broken_promise, require_conditional
+from rocm_wheels.release.stores.s3 import S3Store
 
 _numbers = count(1)
 KINDS: dict[str, Callable[[Path], Store]] = {
@@ -98,9 +99,14 @@ def test_a_store_without_conditions_is_refused_or_said(
 
 
 def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    send_and_copy_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
+
+
+def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
+    path = tmp_path / "big"
     monkeypatch.setattr(s3_parts, "PART", 5 << 20)
     monkeypatch.setattr(s3_parts, "_COPIED_PART", 5 << 20)
-    store, path = s3_servers.a_store(), tmp_path / "big"
     path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     store.create("big", path)

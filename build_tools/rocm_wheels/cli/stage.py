@@ -75,6 +75,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.release.layout import Places, load_layout
     from rocm_wheels.release.overview import renew_listing
+    from rocm_wheels.release.sets import find_set
     from rocm_wheels.release.staging.plan import plan_stage
     from rocm_wheels.release.staging.sending import lacking, send
     from rocm_wheels.release.stores import open_store
@@ -84,6 +85,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     env = environment()
     opened, lock = open_store(store, env), read_lock(lock_file)
     places = Places(load_layout(store_layout), family)
+    if origin is not None:
+        origin = find_set(opened, origin, layout=places.layout).id
     plan = plan_stage(wheels, lock, places=places, layout=layout, version=version, origin=origin)
     if dry_run:
         missing = lacking(opened, plan)
@@ -123,7 +126,7 @@ def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
     if what.get("dry_run"):
         click.echo(f"would stage {document.id}: {what['to_send']} files to send ({what['bytes']:,} bytes)")
         return
-    done = "staged" if what["new"] else "is staged already:"
+    done = "staged" if what["new"] else "is staged already"
     sent = f"{what['sent']} files sent ({what['bytes']:,} bytes), {what['had']} were there"
     click.echo(f"{document.id} {done} in {document.family}: {len(document.files)} wheels, {sent}")
     click.echo(f"index: {store.url_of(plan.index)}")

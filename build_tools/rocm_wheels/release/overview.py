@@ -21,7 +21,7 @@ from rocm_wheels.release.layout import Layout, Places
 from rocm_wheels.release.sets import SetDocument, families, parse_set
 from rocm_wheels.release.stores.store import Changed, Missing, Store
 
-_JOBS = 8
+_JOBS = 16
 
 
 class Row(Record):
@@ -99,12 +99,14 @@ def _overview(store: Store, places: Places) -> tuple[Overview, str | None, Seque
     ids = store.folders(places.sets)
     tag, kept = _kept(store, places)
     known = {row.id: row for row in kept}
-    read = each(lambda one: _read(store, places, one), [one for one in ids if one not in known], jobs=_JOBS)
-    new = dict(zip((one for one in ids if one not in known), read, strict=True))
-    rows = [known[one] for one in ids if one in known] + [row for row in new.values() if isinstance(row, Row)]
+    heads = each(lambda one: store.head(places.document(one)), ids, jobs=_JOBS)
+    there = [one for one, head in zip(ids, heads, strict=True) if head is not None]
+    new = [one for one in there if one not in known]
+    read = each(lambda one: _read(store, places, one), new, jobs=_JOBS)
+    rows = [known[one] for one in there if one in known] + [row for row in read if isinstance(row, Row)]
     rows.sort(key=lambda row: (row.created, row.id), reverse=True)
-    unfinished = tuple(one for one, row in new.items() if row is None)
-    damaged = tuple(row for row in new.values() if isinstance(row, str))
+    unfinished = tuple(sorted(set(ids) - set(there)))
+    damaged = tuple(row for row in read if isinstance(row, str))
     return Overview(places.family, tuple(rows), unfinished, damaged), tag, kept
 
 
@@ -119,12 +121,10 @@ def _kept(store: Store, places: Places) -> tuple[str | None, Sequence[Row]]:
         return found.tag, ()
 
 
-def _read(store: Store, places: Places, set_id: str) -> Row | str | None:
-    """Return a set in a line, what is wrong with its document, ``None`` when it has none."""
+def _read(store: Store, places: Places, set_id: str) -> Row | str:
+    """Return a set in a line, or what is wrong with its document."""
     path = places.document(set_id)
     try:
-        return row_of(parse_set(store.read(path).content, where=store.url_of(path)))
-    except Missing:
-        return None
-    except DataError as wrong:
+        return row_of(parse_set(store.read(path).content, where=store.url_of(path), expected=set_id))
+    except (Missing, DataError) as wrong:
         return explain(wrong)

@@ -121,15 +121,18 @@ def set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> 
     return f"{_NOT_IN_ID.sub('-', version)}-{hasher.hexdigest()[:12]}"
 
 
-def parse_set(content: bytes, *, where: str) -> SetDocument:
-    """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own."""
+def parse_set(content: bytes, *, where: str, expected: str | None = None) -> SetDocument:
+    """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own.
+
+    ``expected`` is the id that the folder has.
+    """
     try:
         found = SetDocument.model_validate_json(content)
     except ValidationError as cause:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors()]
         raise DataError(f"{where} is not the document of a set: {'; '.join(faults)}") from None
     own = set_id(found.version, ((file.name, file.sha256) for file in found.files), found.lock.digest)
-    if found.id != own:
+    if len({found.id, own, expected or own}) > 1:
         raise DataError(f"{where} says {found.id}, and what it lists is {own}")
     return found
 
@@ -147,7 +150,7 @@ def read_set(
             f"there is no set {set_id} of {family}{did_you_mean(set_id, known)}",
             tip=f"`rocm-wheels releases {store.url}` lists those that are there",
         ) from cause
-    return parse_set(content, where=store.url_of(path))
+    return parse_set(content, where=store.url_of(path), expected=set_id)
 
 
 def set_ids(store: Store, family: str, *, area: Area = "staging", layout: Layout) -> Iterator[str]:

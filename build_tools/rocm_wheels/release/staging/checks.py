@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError, explain
 from rocm_wheels.model.gfx import gfx_families
@@ -55,9 +55,15 @@ def version_of(wheels: Sequence[StagedWheel], version: str | None) -> str:
         raise UsageError(
             "there is no torch among the wheels", tip="say which version the set is of: --version"
         )
-    if found and version is not None and Version(found[0]) != Version(version):
-        raise ReleaseError(f"the set is to be of {version}, its torch is {found[0]}")
-    return found[0] if found else str(Version(version or ""))
+    if version is None:
+        return found[0]
+    try:
+        asked = Version(version)
+    except InvalidVersion as cause:
+        raise UsageError(f"--version {version!r} is not a version") from cause
+    if found and Version(found[0]) != asked:
+        raise ReleaseError(f"the set is to be of {asked}, its torch is {found[0]}")
+    return str(asked)
 
 
 def check_set(subject: Subject) -> None:

@@ -32,6 +32,7 @@ from rocm_wheels.workspace import exclusive
 
 _STATE = ".store"
 _PATIENCE = 60.0  # seconds; a lock is held for a rename
+_RETRIES = 10
 _OLD = 24 * 3600  # seconds; parts of writers that were killed
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -126,9 +127,13 @@ class FolderStore:
             return []
 
     def remove(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
+        place = self._place(path)
         with contextlib.suppress(FileNotFoundError):
-            self._place(path).unlink()
+            place.unlink()
+        with contextlib.suppress(OSError):  # there is something else in it
+            while (place := place.parent) != self.folder:
+                place.rmdir()
 
     def url_of(self, path: str) -> str:
         """Return the ``file:`` URL of a file or folder."""
@@ -178,7 +183,7 @@ class FolderStore:
         place = self._place(path)
         try:
             try:
-                os.link(part, place)
+                _link(part, place)
             except OSError as failure:
                 if failure.errno not in _NO_LINKS:
                     raise
@@ -220,6 +225,16 @@ def _write(handle: int, part: Path, content: bytes | Path) -> None:
     now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
     os.utime(part, ns=(now, now))
     os.chmod(part, 0o644)
+
+
+def _link(part: Path, place: Path) -> None:
+    """Link a part to its place, whose folder may go at any moment when another file in it is removed."""
+    for _ in range(_RETRIES):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.link(part, place)
+            return
+    os.link(part, place)
 
 
 def _settle(folder: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rocm_wheels import log
+from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.parallel import each
 from rocm_wheels.release.stores.attempts import Attempts, Passing
 from rocm_wheels.release.stores.s3_client import Client
@@ -128,5 +129,5 @@ def _together(
 def _abort(client: Client, at: _At, upload: str) -> None:
     try:
         client.call("abort_multipart_upload", **at, UploadId=upload)
-    except Exception as failure:
+    except (Passing, RocmWheelsError) as failure:
         log.warn(f"parts of {at['Key']} stay with the server, unseen: {failure}")

@@ -1,0 +1,200 @@
+"""Listing what a store has: in a moment for many sets, and true whatever becomes of the short listing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import s3_servers
+from faulty_store import FaultyStore
+from release_world import FAMILY, NOW, ROCM, World
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.release.evidence import Counts, Evidence, Host
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.overview import overviews, renew_listing
+from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
+from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+
+LAYOUT = load_layout()
+PLACES = Places(LAYOUT, FAMILY)
+
+
+def a_set(number: int, *, wheels: int = 200) -> SetDocument:
+    version = f"2.9.{number}+rocm{ROCM}"
+    names = [f"torch-{version}-cp3{10 + n}-cp3{10 + n}-linux_x86_64.whl" for n in range(wheels)]
+    digests = [f"{number * 1000 + n:064x}" for n in range(wheels)]
+    files = tuple(
+        SetFile(
+            name=name,
+            project="torch",
+            version=version,
+            sha256=digest,
+            size=1000,
+            metadata_sha256=digest,
+            targets=("gfx942",),
+        )
+        for name, digest in zip(names, digests, strict=True)
+    )
+    created = datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(hours=number)
+    return SetDocument(
+        id=set_id(version, zip(names, digests, strict=True), "c" * 64),
+        created=f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        version=version,
+        rocm=ROCM,
+        family=FAMILY,
+        layout="per-family",
+        files=files,
+        lock=SetLock(digest="c" * 64, path="sources.lock.json"),
+    )
+
+
+def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    store = FolderStore(tmp_path)
+    ids = []
+    for number in range(100):
+        document = a_set(number)
+        ids.append(document.id)
+        store.create(PLACES.document(document.id), document.to_json())
+    renew_listing(store, PLACES)
+    for most in (1.0, 5.0):  # with the listing, and when it is lost
+        begun = time.process_time()
+        (found,) = overviews(store, LAYOUT)
+        assert time.process_time() - begun < most
+        assert [row.id for row in found.rows] == ids[::-1]
+        assert {row.wheels for row in found.rows} == {200}
+        store.remove(PLACES.summary)
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_the_listing_is_never_the_truth(kind: str, tmp_path: Path) -> None:
+    store: Store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
+    one, other, gone = a_set(1, wheels=1), a_set(2, wheels=1), a_set(3, wheels=1)
+    for document in (one, gone):
+        store.create(PLACES.document(document.id), document.to_json())
+    renew_listing(store, PLACES)
+    store.create(PLACES.document(other.id), other.to_json())  # by somebody who ended before the listing
+    store.remove(PLACES.document(gone.id))
+    store.create(PLACES.lock("2.9.4-000000000000"), b"{}")
+    store.create(PLACES.document("2.9.5-000000000000"), one.to_json())
+
+    def listed() -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
+        (found,) = overviews(store, LAYOUT)
+        return [row.id for row in found.rows], found.unfinished, found.damaged
+
+    expected = [other.id, one.id]
+    for content in (None, b"{", b'{"schema": 2}', b""):
+        if content is not None:
+            store.remove(PLACES.summary)
+            store.create(PLACES.summary, content)
+        rows, unfinished, damaged = listed()
+        assert (rows, unfinished) == (expected, ("2.9.4-000000000000",))
+        assert len(damaged) == 1 and f"and what it lists is {one.id}" in damaged[0]
+        renew_listing(store, PLACES)
+        assert json.loads(store.read(PLACES.summary).content)["sets"][0]["id"] == other.id
+    before = store.head(PLACES.summary)
+    renew_listing(store, PLACES)
+    assert store.head(PLACES.summary) == before
+
+
+def test_two_who_renew_the_listing_at_a_time_do_no_harm(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.create(PLACES.document(a_set(1, wheels=1).id), a_set(1, wheels=1).to_json())
+    renew_listing(FaultyStore(store, at=f"replace {PLACES.summary}", fault="other"), PLACES)
+    assert [len(one.rows) for one in overviews(store, LAYOUT)] == [1]
+
+
+def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(tmp_path / "world")
+    place, plan = str(tmp_path / "store"), world.plan()
+    store = FolderStore(Path(place))
+    assert run_command(cli, ["releases", place]) == 0
+    assert "there are no sets" in capsys.readouterr().err
+    send(store, plan, now=NOW)
+    moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
+    for hours, failed in ((0, 1), (1, 0)):
+        evidence = Evidence(
+            kind="smoke",
+            set=plan.document.id,
+            hashes=tuple(sorted(plan.document.hashes)),
+            gfx="gfx942",
+            outcome="fail" if failed else "pass",
+            counts=Counts(passed=7, failed=failed),
+            tool="test",
+            host=Host(name="runner"),
+            by="me",
+            when=moment + timedelta(hours=hours),
+            added=moment + timedelta(hours=2),
+        )
+        store.create(f"{PLACES.evidence(plan.document.id)}/{evidence.id}.json", evidence.to_json())
+    assert run_command(cli, ["releases", place, "--family", FAMILY]) == 0
+    said = capsys.readouterr().out
+    assert f"{plan.document.id}  {FAMILY}  ROCm {ROCM}  3 wheels  complete" in said
+    assert "smoke on gfx942: pass" in said and "fail" not in said
+    store.create(f"{PLACES.evidence(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
+    assert run_command(cli, ["releases", place, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["sets"]
+    assert row["results"][1] == "20261121T150000Z-000000000000.json cannot be read"
+    store.create(PLACES.document("2.9.5-000000000000"), b"{}")
+    assert run_command(cli, ["releases", place]) == 15
+    both = capsys.readouterr()
+    assert plan.document.id in both.out and "is not the document of a set" in both.err
+
+
+def test_the_command_stages_to_s3_and_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in s3_servers.environment(s3_servers.moto()).items():
+        monkeypatch.setenv(name, value)
+    world, url = World(tmp_path), f"s3://{s3_servers.a_bucket()}/some/where"
+    layout = tmp_path / "layout.yaml"
+    names = {"staging": "next", "release": "whl", "sets": "sets", "files": "f", "evidence": "e"}
+    layout.write_text(
+        "".join(f"{key}: {value}\n" for key, value in {**names, "pages": "simple", "channels": "c"}.items())
+    )
+    options = ["--store-layout", str(layout), "--json"]
+    assert run_command(cli, world.words(url, *options)) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["index"].endswith(f"/some/where/next/{FAMILY}/sets/{said['set']}/simple/")
+    assert run_command(cli, ["releases", url, *options]) == 0
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)["sets"]] == [said["set"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--origin", "2.8"], 15, "there is no set 2.8"),
+        (["--version", "x"], 2, "--version 'x' is not a version"),
+        (["--version", "2.8.0"], 15, "the set is to be of 2.8.0, its torch is 2.9.1+rocm7.1.0"),
+        (["--family", "gfx94"], 2, "is no GPU family; did you mean"),
+        (["--lock", "{folder}/none"], 2, "none"),
+        (["--layout", "flat"], 2, "flat"),
+    ],
+)
+def test_wrong_options_leave_nothing(
+    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, place = World(tmp_path / "world"), tmp_path / "store"
+    given = [word.format(folder=tmp_path) for word in words]
+    assert run_command(cli, world.words(str(place), *given)) == code
+    assert said in capsys.readouterr().err
+    assert not place.exists()
+
+
+def test_a_store_without_conditions_wants_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world, url = World(tmp_path), f"memory://unconditional-{tmp_path.name}"
+    assert run_command(cli, world.words(url)) == 15
+    assert "does not honour conditional writes" in capsys.readouterr().err
+    assert run_command(cli, world.words(url, "--unconditional")) == 0
+    assert run_command(cli, ["releases", url]) == 0
+    assert "3 wheels  complete" in capsys.readouterr().out

@@ -1,0 +1,166 @@
+"""Stores on a real S3 server, Ceph's, where Debian's packages of it are installed.
+
+``apt-get install radosgw ceph-mon ceph-osd ceph-base`` and nothing is configured: a cluster of one monitor,
+one disk in memory and one gateway runs as long as the tests do, without root's folders or a service.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import s3_servers
+import test_stores
+from faulty_store import FaultyStore, Killed
+from release_world import FAMILY, NOW, World
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.release.layout import load_layout
+from rocm_wheels.release.sets import read_set, set_ids
+from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores import Exists
+from rocm_wheels.release.stores.probe import broken_promise
+from rocm_wheels.release.stores.s3 import S3Store
+
+PROGRAMS = ("monmaptool", "ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
+CONFIGURATION = """[global]
+fsid = {fsid}
+mon host = v1:127.0.0.1:{mon_port}
+public addr = 127.0.0.1
+auth cluster required = none
+auth service required = none
+auth client required = none
+mon allow pool size one = true
+mon data = {folder}/mon
+mon data avail crit = 1
+osd data = {folder}/osd
+osd objectstore = memstore
+memstore device bytes = 1073741824
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 1
+osd pool default pgp num = 1
+osd crush chooseleaf type = 0
+rgw frontends = beast endpoint=127.0.0.1:{port}
+rgw data = {folder}/rgw
+run dir = {folder}/run
+log file = {folder}/$name.log
+admin socket = {folder}/run/$name.asok
+pid file = {folder}/run/$name.pid
+"""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason="no radosgw"),
+]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running gateway, by its URL; there is a user ``testing``."""
+    folder, port, mon_port = tmp_path_factory.mktemp("ceph"), _free_port(), _free_port()
+    for name in ("mon", "osd", "rgw", "run"):
+        (folder / name).mkdir()
+    fsid, disk, conf = str(uuid.uuid4()), str(uuid.uuid4()), folder / "ceph.conf"
+    conf.write_text(CONFIGURATION.format(fsid=fsid, folder=folder, port=port, mon_port=mon_port))
+
+    def done(*words: str) -> None:
+        subprocess.run([*words, "-c", str(conf)], check=True, timeout=60, capture_output=True)
+
+    with ExitStack() as running:
+
+        def start(*words: str) -> None:
+            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            process = running.enter_context(subprocess.Popen([*words, "-f", "-c", str(conf)], **silent))
+            running.callback(process.kill)
+
+        monmap = str(folder / "monmap")
+        done("monmaptool", "--create", "--addv", "a", f"[v1:127.0.0.1:{mon_port}]", "--fsid", fsid, monmap)
+        done("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap)
+        start("ceph-mon", "-i", "a")
+        done("ceph", "osd", "new", disk)
+        done("ceph-osd", "--mkfs", "-i", "0", "--osd-uuid", disk)
+        start("ceph-osd", "-i", "0")
+        keys = ("--access-key=testing", "--secret=testing")
+        done("radosgw-admin", "user", "create", "--uid=testing", "--display-name=testing", *keys)
+        start("radosgw", "-n", "client.rgw")
+        _wait_for(port)
+        yield f"http://127.0.0.1:{port}"
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the gateway does not answer")
+
+
+@pytest.fixture
+def store(gateway: str) -> S3Store:
+    return _store(s3_servers.environment(gateway), f"bucket-{uuid.uuid4().hex}")
+
+
+def _store(env: Mapping[str, str], bucket: str) -> S3Store:
+    store = S3Store(bucket, "some/where", env, attempts=s3_servers.QUICK)
+    store._client.call("create_bucket", Bucket=bucket)
+    return store
+
+
+def test_it_keeps_the_promises_of_a_store(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert broken_promise(store) is None
+    test_stores.test_every_store_keeps_the_same_promises(store, tmp_path)
+    test_stores.send_and_copy_in_parts(store, tmp_path, monkeypatch)
+
+
+def test_it_knows_who_may_write(gateway: str) -> None:
+    env = {**s3_servers.environment(gateway), "AWS_SECRET_ACCESS_KEY": "wrong"}
+    with pytest.raises(ReleaseError, match=r"403 SignatureDoesNotMatch"):
+        _store(env, "bucket-of-nobody")
+
+
+def test_of_many_writers_one_is_told_that_it_won(store: S3Store) -> None:
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        try:
+            store.create("one", b"same")
+        except Exists:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+
+
+def test_sets_are_staged_and_carried_on_with(store: S3Store, tmp_path: Path) -> None:
+    plan, layout = World(tmp_path).plan(), load_layout()
+    document = plan.places.document(plan.document.id)
+    begun = f"{plan.places.set_folder(plan.document.id)}/begun.json"
+    for write in (begun, plan.places.lock(plan.document.id), document):
+        with pytest.raises(Killed):
+            send(FaultyStore(store, at=f"create {write}", fault="after"), plan, now=NOW)
+        assert list(set_ids(store, FAMILY, layout=layout)) == [plan.document.id] * (write == document)
+    assert not send(store, plan, now=NOW).new
+    found = read_set(store, FAMILY, plan.document.id, layout=layout)
+    assert all(store.digest(plan.places.file(file.sha256, file.name)) == file.sha256 for file in found.files)
