@@ -77,9 +77,9 @@ def test_this_machine(tmp_path: Path) -> None:
     python = headers_of(Path(sys.executable), ENV)
     (tmp_path / "work").mkdir()
     looked(tmp_path)
-    begin = time.perf_counter()
+    begin = time.process_time()
     subject = looked(tmp_path, pythons=[python], epochs=[None, 1_700_000_000])
-    assert time.perf_counter() - begin < 0.5  # 25 ms on two idle cores
+    assert time.process_time() - begin < 0.5  # 25 ms on two idle cores
     assert [p.name for p in subject.programs if p.fault or p.path is None] == []
     git = next(p for p in subject.programs if p.name == "git")
     assert len(git.version) >= 2

@@ -150,15 +150,15 @@ def test_long_records_are_read_at_their_ends(tmp_path: Path) -> None:
     with run.path.open("a") as file:
         file.write(filler * 5000)
     run.write("step-ended", step="build-apex-cp311", outcome="done", seconds=3.0)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert read_history(tmp_path).steps["apex"][0].jobs == 4
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
 
 
 def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
     history = History({"pytorch": tuple(NIGHT for _ in range(30))})
     estimate("pytorch", 1, LARGE, history)  # the table is read
-    begin = time.perf_counter()
+    begin = time.process_time()
     for number in range(700):
         estimate("pytorch", number % 28 + 1, LARGE, history)
-    assert time.perf_counter() - begin < 0.2  # 20 ms alone on a machine
+    assert time.process_time() - begin < 0.2  # 20 ms alone on a machine

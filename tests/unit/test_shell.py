@@ -34,9 +34,9 @@ def test_what_is_hidden(text: str, shown: str) -> None:
 
 
 def test_one_endless_word_is_no_trap() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     hide_credentials("a" * 200_000 + " " + "://" * 20_000)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_secrets_are_hidden_in_what_programs_print() -> None:
 
 
 def test_looking_for_words_is_no_trap_either() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     for endless in (
         "a" * 200_000,
         "_" * 200_000 + "=",
@@ -107,4 +107,4 @@ def test_looking_for_words_is_no_trap_either() -> None:
         "bearer-token" * 20_000,
     ):
         hide_value("X", endless)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
