@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft, library
+from index_wheels import variant
 from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError
@@ -138,6 +140,35 @@ def test_what_is_missing_follows_from_the_lock(tmp_path: Path) -> None:
     ]
 
 
+def test_requirements_of_other_machines_and_extras_do_not_count(tmp_path: Path) -> None:
+    made = drafts()
+    made["torch"].fields = ["Provides-Extra: more"]
+    made["torch"].requires += [
+        "triton-windows==9+x; platform_system == 'Windows'",
+        "torchaudio==9; extra == 'more'",
+        "typing-extensions==9+x; python_version < '3.8'",
+    ]
+    assert plan(tmp_path, made).document.is_complete
+
+
+def test_variants_are_listed_with_what_they_state(tmp_path: Path) -> None:
+    tag = TAG
+    wheels = [
+        variant(tmp_path, label, {"amd": {"gfx_arch": [target]}}, tag=tag, namespaces=("amd",))
+        for label, target in (("gfx942", "gfx942"), ("gfx1100", "gfx1100"))
+    ]
+    places = Places(load_layout(), "variants")
+    lock = a_lock(["pytorch", "triton"])
+    made = plan_stage(wheels, lock, places=places, layout="variants")
+    assert [file.label for file in made.document.files] == ["gfx1100", "gfx942"]
+    pages = made.pages("2026-11-21T12:00:00Z")
+    (stated,) = (path for path in pages if path.endswith("/torch-2.9.1-variants.json"))
+    assert set(json.loads(pages[stated])["variants"]) == {"gfx942", "gfx1100"}
+    page = pages[f"{places.index(made.document.id)}/torch/index.html"].decode()
+    assert f'href="{"/".join(stated.split("/")[-3:])}#sha256=' in page
+    assert str(made.document.missing[0]) == f"triton for Python {PYTHON}"
+
+
 def test_a_layout_for_all_gpus_takes_targets_of_all_families(tmp_path: Path) -> None:
     targets = ("gfx942", "gfx1100")
     lock = a_lock(targets=targets)
@@ -154,7 +185,7 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
     file = next(one for one in made.document.files if one.project == "torch")
     assert f'href="../../../../files/{file.sha256[:2]}/{file.sha256}/torch-2.9.1%2Brocm{ROCM}-' in page
     assert list(pages)[-1] == f"{folder}/index.html"
-    other = index_pages("v2/f/simple/nightly", made.places, made.document.files, uploaded="x")
+    other = index_pages("v2/f/simple/nightly", made.places, [(one, "x") for one in made.document.files])
     link = f"../../../../../v2-staging/{FAMILY}/files/"
     assert link in other["v2/f/simple/nightly/torch/index.html"].decode()
 

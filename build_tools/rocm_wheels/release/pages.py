@@ -13,13 +13,13 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetFile
 
 
-def index_pages(folder: str, places: Places, files: Iterable[SetFile], *, uploaded: str) -> dict[str, bytes]:
+def index_pages(folder: str, places: Places, files: Iterable[tuple[SetFile, str]]) -> dict[str, bytes]:
     """Return the pages of an index in ``folder``, by their paths in the store: root pages last.
 
-    ``uploaded`` is when files were staged that do not say it themselves.
+    ``files`` come with the time when they were staged; ``places`` say where their bytes are.
     """
     projects: dict[str, dict[str, Entry]] = {}
-    for file in files:
+    for file, uploaded in files:
         page = f"{folder}/{file.project}"
         projects.setdefault(file.project, {})[file.name] = _entry(file, page, places, uploaded)
     pages: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ def _entry(file: SetFile, page: str, places: Places, uploaded: str) -> Entry:
         size=file.size,
         changed=0,
         sha256=file.sha256,
-        uploaded=file.uploaded or uploaded,
+        uploaded=uploaded,
         metadata=file.metadata_sha256,
         requires_python=file.requires_python,
         variant=file.variant or None,

@@ -31,8 +31,8 @@ SetId = Annotated[str, StringConstraints(pattern=_ID)]
 class SetFile(Record):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
-    ``requires_python`` and ``label`` are "" when there is none; ``uploaded`` is when its bytes were first
-    staged (PEP 700), and ``variant`` its ``variant.json``, where it is a variant.
+    ``requires_python`` and ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it
+    is a variant.
     """
 
     name: str
@@ -44,7 +44,6 @@ class SetFile(Record):
     metadata_sha256: Sha256
     targets: tuple[str, ...] = ()
     label: str = ""
-    uploaded: str = ""
     variant: str = ""
 
 
@@ -174,12 +173,11 @@ def find_set(
     Raises ReleaseError that lists what an id could mean.
     """
     names = layout or load_layout()
-    named = [family] if family is not None else families(store, layout=names)
     found = [
         (one, known)
-        for one in named
-        for known in set_ids(store, one, layout=names)
-        if known == set_id or known.startswith(set_id)
+        for one in ([family] if family is not None else families(store, layout=names))
+        for known in store.folders(Places(names, one).sets)
+        if known.startswith(set_id) and store.head(Places(names, one).document(known)) is not None
     ]
     exact = [pair for pair in found if pair[1] == set_id] or found
     if len(exact) == 1:

@@ -80,8 +80,10 @@ def _faults(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
         return
     yield from _targets(wheel, subject)
     yield from _lock_inside(wheel, subject.lock)
+    machine = _machine(wheel, subject)
     for requirement in wheel.requires:
-        yield from _requirement(requirement, wheel, subject)
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            yield from _requirement(requirement, wheel, subject)
 
 
 def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
@@ -115,6 +117,28 @@ def _lock_inside(wheel: StagedWheel, lock: Lock) -> Iterator[str]:
         elif (locked.commit, locked.patches) != (project.commit, project.patches):
             what = "other patches" if locked.commit == project.commit else f"commit {project.commit[:12]}"
             yield f"it was built from {what} of {name}, the lock says {locked.commit[:12]}"
+
+
+def _machine(wheel: StagedWheel, subject: Subject) -> dict[str, str]:
+    """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
+    pythons = [python for one in subject.wheels if (python := python_of(one.tags))]
+    python = (python_of(wheel.tags) or max(pythons, key=_number, default="3.12")).rstrip("t")
+    windows = subject.lock.platform == "windows"
+    return {
+        "extra": "",
+        "implementation_name": "cpython",
+        "os_name": "nt" if windows else "posix",
+        "platform_machine": "AMD64" if windows else "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_system": "Windows" if windows else "Linux",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "win32" if windows else "linux",
+    }
+
+
+def _number(python: str) -> Version:
+    return Version(python.rstrip("t"))
 
 
 def _requirement(requirement: Requirement, wheel: StagedWheel, subject: Subject) -> Iterator[str]:

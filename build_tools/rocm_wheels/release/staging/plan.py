@@ -48,7 +48,7 @@ class StagePlan:
     def pages(self, when: str) -> Mapping[str, bytes]:
         """Return the lock and the pages of the set, which belong to it alone."""
         folder = self.places.index(self.document.id)
-        pages = index_pages(folder, self.places, self.document.files, uploaded=when)
+        pages = index_pages(folder, self.places, ((file, when) for file in self.document.files))
         return {self.places.lock(self.document.id): self.lock_text, **pages}
 
     def finished(self, when: str) -> SetDocument:

@@ -23,6 +23,7 @@ from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store, content_size
 
 JOBS = 8
+_SENDERS = 4  # a large file goes in parts, several at a time
 _MOST_SHOWN = 10
 
 
@@ -71,7 +72,7 @@ def send(store: Store, plan: StagePlan, *, now: str) -> Staged:
         )
     missing = lacking(store, plan)
     begun = _begin(store, plan, now)
-    each(lambda item: _create(store, *item), missing.files, jobs=JOBS)
+    each(lambda item: _create(store, *item), missing.files, jobs=_SENDERS)
     for item in plan.pages(begun).items():
         _put_page(store, *item)
     _claim_names(store, plan)
