@@ -14,7 +14,7 @@ from rocm_wheels.release.gate.verdict import shown_state
 
 VERIFIED = said("verify")
 GREEN = (VERIFIED, said())
-WAIVER = "{rule: smoke, channels: [nightly], gfx: GFX, owner: bob, reason: known, expires: DAY}"
+WAIVER = "{rule: smoke, channels: [nightly], WHOM, owner: bob, reason: known, expires: DAY}"
 
 
 def held_by(text: str, *known: Known, **more: Any) -> str:
@@ -178,33 +178,32 @@ def test_an_organisation_names_its_own_exceptions():
     assert outcomes(verdict)["smoke on gfx1030"] == "bypassed"
     assert verdict.rules[-1].why == "untested: gfx103X-all is a named exception (eve: no card)"
     one_target = own.replace("gfx103X-all", "gfx1031")
+    assert held_by(ONE + one_target, VERIFIED).startswith(
+        "smoke on gfx1030: no evidence"
+    )  # it excuses no other
     every = ONE.replace("targets: one", "targets: every")
     assert outcomes(judged(every + one_target, *GREEN))["smoke on gfx1031"] == "bypassed"
 
 
 @pytest.mark.parametrize(
-    ("gfx", "day", "known", "passes"),
+    ("whom", "day", "known", "passes"),
     [
-        ("gfx1030", "2026-11-21", [], True),
-        ("gfx1030", "2026-11-20", [], False),
-        ("gfx942", "2026-12-01", [], False),
-        (
-            "gfx1030",
-            "2026-12-01",
-            [said(outcome="fail")],
-            False,
-        ),  # gfx1031 has no evidence, and is not waived
-        ("gfx1030", "2026-12-01", [said(outcome="fail"), said(gfx="gfx1031")], True),
+        ("family: gfx103X-all", "2026-11-21", [], True),
+        ("family: gfx103X-all", "2026-11-20", [], False),
+        ("gfx: gfx942", "2026-12-01", [], False),
+        ("gfx: gfx1030", "2026-12-01", [], False),  # it excuses no other
+        ("gfx: gfx1030", "2026-12-01", [said(outcome="fail")], False),
+        ("gfx: gfx1030", "2026-12-01", [said(outcome="fail"), said(gfx="gfx1031")], True),
     ],
 )
 def test_waivers_are_of_somebody_for_something_until_a_day(
-    gfx: str, day: str, known: list[Known], passes: bool
+    whom: str, day: str, known: list[Known], passes: bool
 ):
-    text = f"{ONE}\nwaivers: [{WAIVER.replace('GFX', gfx).replace('DAY', day)}]"
+    text = f"{ONE}\nwaivers: [{WAIVER.replace('WHOM', whom).replace('DAY', day)}]"
     verdict = judged(text, VERIFIED, *known)
     assert verdict.passed == passes, verdict
     if passes:
-        (waived,) = [one for one in verdict.rules if one.outcome == "waived"]
+        waived = next(one for one in verdict.rules if one.outcome == "waived")
         assert waived.why.startswith(f"bob answers for it until {day}: known; without that: ")
         assert any("bob answers for it" in line for line in shown_state(verdict).lines)
     elif day < "2026-11-21":
@@ -228,7 +227,7 @@ def test_completeness_is_looked_at_and_not_believed():
 
 def test_a_set_that_is_not_what_its_id_says_is_held_and_nobody_can_waive_that():
     other = SET.model_copy(update={"files": SET.files[:3]})
-    waived = f"{ONE}\nwaivers: [{WAIVER.replace('GFX', 'gfx1030').replace('DAY', '2026-12-01')}]"
+    waived = f"{ONE}\nwaivers: [{WAIVER.replace('WHOM', 'family: gfx103X-all').replace('DAY', '2026-12-01')}]"
     verdict = judged(waived, *GREEN, document=other)
     assert [one.rule for one in verdict.failures] == ["hashes", "verify"]
     assert "what it lists is 2.9.1-rocm7.1.0-" in verdict.failures[0].why
@@ -289,10 +288,17 @@ def test_what_the_policy_does_not_know_is_held():
 
 def test_families_differ_and_what_is_not_needed_is_not_asked():
     other = (
-        ONE + "\nfamilies: {gfx103X-all: {channels: {nightly: {not_needed: [smoke], verify: {fresh: 1h}}}}}"
+        ONE + "\nfamilies: {gfx103X-all: {channels: {nightly: {not_needed: [smoke], verify: {fresh: 2h}}}}}"
     )
     assert judged(other, said("verify", hours=0.5)).passed
-    assert "the newest is 2 h old, and may be 1 h" in held_by(other, said("verify", hours=2))
+    assert "the newest is 3 h old, and may be 2 h" in held_by(other, said("verify", hours=3))
+
+
+def test_a_run_of_a_selection_is_none():
+    text = ONE.replace("pythons: one", "pythons: one, at_least: 4")
+    says = held_by(text, *GREEN)
+    assert "no evidence that the smoke tests pass; a run of 3 tests is none: 4 are needed" in says
+    assert judged(text.replace("4", "3"), *GREEN).passed
 
 
 def test_our_own_policy_needs_more_from_channel_to_channel():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,8 @@ def command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool,
     if not verdict.passed:
         many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
         raise ReleaseError(
-            f"{verdict.set} may not go to {channel}: {many} not pass", tip=verdict.next_step or None
+            f"{verdict.set} may not go to {channel}: {many} not pass",
+            tip=verdict.next_step.replace(" STORE ", f" {chosen.store} ") or None,
         )
 
 
@@ -92,7 +92,7 @@ def _evidence_lines(rule: RuleResult, verdict: Verdict, known: dict[str, Known])
     for label, names in (("evidence", rule.evidence), ("made good", rule.overcome)):
         for name in names:
             one = known[name]
-            age = in_words(max(verdict.when - one.evidence.when, timedelta()))
+            age = in_words(verdict.when - one.evidence.when)
             signed = f", signed by {one.signer}" if one.signer else ""
             said = f"{describe(one.evidence)} ({one.evidence.host.kind} machine), {age} ago"
             lines.append(f"      {label}: {name}  {said}, by {one.evidence.by}{signed}")

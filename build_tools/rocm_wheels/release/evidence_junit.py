@@ -102,6 +102,11 @@ def _read(file: Path) -> _Report:
     if root.tag not in {"testsuites", "testsuite"}:
         return _Report(fault=f"{file.name} is no JUnit report: it is <{root.tag}>")
     suites = [root] if root.tag == "testsuite" else list(root.iter("testsuite"))
+    if suites and all(suite.get("name", "").split(" ")[0] == "smoke" for suite in suites):
+        raise UsageError(
+            f"{file} is a report of the smoke tests, which are not torch's own",
+            tip="add the results.json beside it, which names the wheels, too",
+        )
     tests = list(root.iter("testcase"))
     bad = [test for test in tests if any(test.find(tag) is not None for tag in _BAD)]
     skipped = sum(test.find("skipped") is not None for test in tests if test not in bad)

@@ -108,7 +108,11 @@ def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evid
         log.note(f"{source} says nothing of {', '.join(left[:_FIRST])}{' and others' * (len(left) > _FIRST)}")
     if not about:
         raise UsageError(f"{source} speaks of none of the wheels that were given")
-    bad = [f"{one.requirement}, Python {one.python}, {one.tool}: {one.fault}" for one in checks if one.fault]
+    bad = [
+        f"{one.requirement}, Python {one.python}, {one.tool}: {(one.fault.splitlines() or [''])[0]}"
+        for one in checks
+        if one.fault
+    ]
     counts = Counts(passed=len(checks) - len(bad), failed=len(bad))
     return [
         given.make(
@@ -124,7 +128,7 @@ def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evid
 
 
 def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidence]:
-    """Return what the smoke tests found: one for each kind of GPU that they ran on, or one without."""
+    """Return what the smoke tests found, on the GPUs of one target or on none."""
     found = _read(_Smoke, value, source)
     counted = Counter[str](one.outcome for one in found.tests)
     if (said := Counter({k: n for k, n in found.counts.items() if n})) != counted:
@@ -151,27 +155,29 @@ def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidenc
             tool=found.tool,
             when=found.when,
             host=found.host,
-            gfx=gfx,
+            gfx=_target(found.gfx, counts, source, given),
             failed=bad,
         )
-        for gfx in _targets(found.gfx, counts, source, given)
     ]
 
 
 _VERIFY = "rocm-wheels verify"
 
 
-def _targets(said: tuple[str, ...], counts: Counts, source: Path, given: Given) -> list[str | None]:
-    """Return the targets that a result speaks of; what people say must agree, or explain a failure."""
+def _target(said: tuple[str, ...], counts: Counts, source: Path, given: Given) -> str | None:
+    """Return the target that a result is of; what people say must agree, or explain a failure."""
     found = sorted({base_target(one) for one in said})
-    if given.gfx is None or (given.gfx == NO_GPU and not found):
-        return [*found] or [None]
-    if given.gfx in found:
-        return [given.gfx]
-    if found or counts.outcome() == "pass":
-        what = f"ran on {', '.join(found)}" if found else "saw no GPU"
-        raise UsageError(f"{source} {what}, not on {given.gfx}")
-    return [given.gfx]  # it died before it had seen the GPU
+    if len(found) > 1:
+        raise UsageError(
+            f"{source} is of {' and '.join(found)} together: one may have skipped what another passed",
+            tip=f"add those that are beside it: results-{found[0]}.json and the others",
+        )
+    own = found[0] if found else None
+    if given.gfx in {None, own} or (given.gfx == NO_GPU and own is None):
+        return own
+    if own is not None or counts.outcome() == "pass":
+        raise UsageError(f"{source} {f'ran on {own}' if own else 'saw no GPU'}, not on {given.gfx}")
+    return given.gfx  # it died before it had seen the GPU
 
 
 def _speaks_of(asked: set[tuple[str, str]], name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidence
 from rocm_wheels.release.layout import Layout, Places
 from rocm_wheels.release.sets import SetDocument
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _SUFFIX = ".json"
+_READ_AT_ONCE = 8
 _SIGNATURES_AT_ONCE = 4
 
 
@@ -83,13 +85,13 @@ def evidence_of(
     Raises DataError for a file that cannot be read, or that was changed.
     """
     folder = Places(layout, document.family).evidence(document.id)
-    found: list[tuple[str, Evidence]] = []
-    for listed in store.listing(folder):
-        name = listed.path.rsplit("/", 1)[-1]
-        where = store.url_of(listed.path)
-        name = name.removesuffix(_SUFFIX)
-        found.append((name, parse_evidence(store.read(listed.path).content, where=where, name=name)))
-    return _with_signers(found, signers, env)
+
+    def read(path: str) -> tuple[str, Evidence]:
+        name = path.rpartition("/")[2].removesuffix(_SUFFIX)
+        return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
+
+    found = each(read, [listed.path for listed in store.listing(folder)], jobs=_READ_AT_ONCE)
+    return each(lambda pair: _known(*pair, signers, env), found, jobs=_SIGNATURES_AT_ONCE)
 
 
 def warn_of_clocks(known: Sequence[Known], now: datetime) -> None:
@@ -101,17 +103,6 @@ def warn_of_clocks(known: Sequence[Known], now: datetime) -> None:
             f"{len(ahead)} results were written down after now ({now:%Y-%m-%d %H:%M} UTC), the last by "
             f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
         )
-
-
-def _with_signers(
-    found: Sequence[tuple[str, Evidence]], signers: Mapping[str, str], env: Mapping[str, str]
-) -> list[Known]:
-    if not any(evidence.signature for _, evidence in found):
-        return [Known(name, evidence) for name, evidence in found]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(_SIGNATURES_AT_ONCE) as pool:
-        return list(pool.map(lambda pair: _known(pair[0], pair[1], signers, env), found))
 
 
 def _known(name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]) -> Known:

@@ -14,6 +14,8 @@ from rocm_wheels.release.gate.policy import INTEGRITY, ChannelPolicy, Policy, Wa
 from rocm_wheels.release.gate.verdict import RuleResult
 from rocm_wheels.release.sets import SetDocument
 
+_NAME = 80
+
 
 @dataclass(frozen=True)
 class Case:
@@ -30,10 +32,11 @@ class Case:
         """What the channel says of evidence."""
         return self.policy.channels[self.channel]
 
-    def measure(self, fresh: timedelta) -> Measure:
-        """Return how the channel looks at evidence that may be so old."""
+    def measure(self, fresh: timedelta, at_least: int = 1) -> Measure:
+        """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
         rules = self.rules
-        return Measure(self.now, fresh, rules.passes_after_failure, signed=rules.signed == "required")
+        signed = rules.signed == "required"
+        return Measure(self.now, fresh, rules.passes_after_failure, signed=signed, at_least=at_least)
 
     def settle(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""
@@ -86,7 +89,7 @@ def said_of_failures(come: Come) -> str:
     """Return what failed, in a sentence: the newest, and how many more."""
     newest = come.failing[0].evidence
     more = f", and {len(come.failing) - 1} other results" if len(come.failing) > 1 else ""
-    tests = f": {', '.join(newest.failed[:3])}" if newest.failed else ""
+    tests = f": {', '.join(name[:_NAME] for name in newest.failed[:3])}" if newest.failed else ""
     said = f" ({newest.detail})" if newest.detail and not tests else ""
     return f"{describe(newest)}{tests}{said}{more}"
 
@@ -98,14 +101,17 @@ def said_of_past(come: Come) -> str:
 
 
 def said_of_age(come: Come, measure: Measure) -> str:
-    """Return that evidence is too old, for the end of a sentence; "" when there is none."""
+    """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
     if not come.stale:
-        return ""
+        few = come.few[0].evidence.counts.passed if come.few else 0
+        return f"; a run of {few} tests is none: {measure.at_least} are needed" if come.few else ""
     age = measure.now - come.stale[0].evidence.when
     return f"; the newest is {in_words(age)} old, and may be {in_words(measure.fresh)}"
 
 
 def in_words(age: timedelta) -> str:
-    """Return a length of time for people: ``3 h``, ``12 d``."""
-    hours = int(age.total_seconds() // 3600)
-    return f"{hours} h" if hours < 72 else f"{hours // 24} d"
+    """Return a length of time for people: ``20 min``, ``3 h``, ``12 d``."""
+    minutes = max(int(age.total_seconds() // 60), 0)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 72 * 60 else f"{minutes // (24 * 60)} d"

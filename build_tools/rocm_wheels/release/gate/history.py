@@ -29,12 +29,13 @@ _Slot = tuple[str, str]  # kind of machine, sha256
 
 @dataclass(frozen=True)
 class Measure:
-    """How a channel looks at results: how old, how many passes after a failure, signed or not."""
+    """How a channel looks at results: how old, how many passes after a failure, signed, of how many tests."""
 
     now: datetime
     fresh: timedelta
     passes_after_failure: int = 1
     signed: bool = False
+    at_least: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Come:
     """What results of a kind on a target come to.
 
     ``covered`` are the sha256 that they speak for, ``passing`` the results that do; ``failing`` those that
-    hold, ``overcome`` those that do not any more, ``stale`` passes that are too old.
+    hold, ``overcome`` those that do not any more, ``stale`` passes that are too old, ``few`` those in which
+    too few tests passed.
     """
 
     covered: frozenset[str] = frozenset()
@@ -50,6 +52,7 @@ class Come:
     failing: tuple[Known, ...] = ()
     overcome: tuple[Known, ...] = ()
     stale: tuple[Known, ...] = ()
+    few: tuple[Known, ...] = ()
 
 
 def why_ignored(known: Known, document: SetDocument, measure: Measure) -> str:
@@ -76,7 +79,8 @@ def come_to(
     Of the latter the machine does not matter either: whoever looks at a file sees the same.
     """
     mine = [one for one in evidence if one.evidence.kind == kind]
-    good = [one for one in mine if one.evidence.passed and not why_ignored(one, document, measure)]
+    passes = [one for one in mine if one.evidence.passed and not why_ignored(one, document, measure)]
+    good = [one for one in passes if one.evidence.counts.passed >= measure.at_least]
     bad = [one for one in mine if not one.evidence.passed and document.hashes & set(one.evidence.hashes)]
     if gfx is None:
         return _weigh(document, good, bad, measure, lambda _: "")
@@ -94,6 +98,7 @@ def come_to(
         _ordered([*here.failing, *anywhere.failing]),
         _ordered([*here.overcome, *anywhere.overcome]),
         here.stale,
+        _ordered([one for one in passes if one not in good and one.evidence.gfx == gfx]),
     )
 
 

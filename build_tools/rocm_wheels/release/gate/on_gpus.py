@@ -41,7 +41,7 @@ def judge_on_gpus(case: Case, kind: Kind, rule: OnGpus) -> list[RuleResult]:
     kept = [result for result, absent in judged if not absent]
     if any(one.outcome == "pass" for one in kept) or len(kept) == len(results):
         return kept
-    return [*kept, _on_none([result for result, absent in judged if absent])]
+    return [*kept, *_on_none([result for result, absent in judged if absent])]
 
 
 def state_of(case: Case, gfx: str) -> TargetState:
@@ -65,7 +65,7 @@ def state_of(case: Case, gfx: str) -> TargetState:
 
 def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResult, bool]:
     """Return what came of a rule on a target, and whether that is for want of evidence alone."""
-    measure = case.measure(rule.fresh)
+    measure = case.measure(rule.fresh, rule.at_least)
     come = come_to(kind, gfx, case.document, case.evidence, measure)
     result = RuleResult(kind, "fail", "", gfx, rests_on(come), made_good(come))
     if come.failing:
@@ -102,14 +102,16 @@ def _excused(case: Case, result: RuleResult) -> RuleResult:
     return case.settle(replace(result, why=why, tip=tip))
 
 
-def _on_none(absent: list[RuleResult]) -> RuleResult:
-    """Return what it comes to that one target would be enough, and there is none: the best excuse."""
-    order = {"waived": 0, "bypassed": 1, "fail": 2}
-    best = min(absent, key=lambda one: order[one.outcome])
-    if len(absent) == 1 or best.outcome != "fail":
-        return best
-    why = f"one of {', '.join(one.gfx for one in absent)} is enough, and there is none: {best.why}"
-    return replace(best, gfx="", why=why)
+def _on_none(absent: list[RuleResult]) -> list[RuleResult]:
+    """Return what it comes to that one target would be enough, and there is none.
+
+    A target that is excused excuses no other: the rest must be tested, or one of them.
+    """
+    held = [one for one in absent if one.outcome == "fail"]
+    if len(held) < 2:
+        return held or absent
+    why = f"one of {', '.join(one.gfx for one in held)} is enough, and there is none: {held[0].why}"
+    return [replace(held[0], gfx="", why=why)]
 
 
 def _passed(come: Come, whole: list[Together], measure: Measure) -> str:

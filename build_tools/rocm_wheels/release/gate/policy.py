@@ -79,13 +79,15 @@ class Fresh(Record):
 class OnGpus(Record):
     """A rule about GPUs: on ``every`` target of the set or on ``one``, with ``every`` Python or with ``one``.
 
-    ``projects`` (normalized names) must have been there; none: all that the set has.
+    ``projects`` (normalized names) must have been there; none: all that the set has. Where fewer than
+    ``at_least`` tests passed, somebody ran a selection: that is none.
     """
 
     fresh: Age
     targets: Literal["every", "one"] = "every"
     pythons: Literal["every", "one"] = "every"
     projects: tuple[Name, ...] = ()
+    at_least: int = Field(default=1, ge=1)
 
 
 class Rules(Record):
