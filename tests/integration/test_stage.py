@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -142,6 +143,7 @@ def test_installers_install_from_the_index_of_a_set(
         }
         capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=env)
         asked = [request.path for request in server.asked if request.status == 200]
+        assert run_command(cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
     installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
     assert installed == sorted(
         [
@@ -189,7 +191,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
 
 
 def test_every_write_to_s3_may_be_the_last_one(plan: StagePlan) -> None:
-    _try_all(plan, lambda _: s3_servers.a_store(), "after", of_each=6)
+    _try_all(plan, lambda _: s3_servers.a_store(), "after", of_each=9)
 
 
 def _try_all(plan: StagePlan, new: Callable[[str], Store], fault: str, *, of_each: int = 1) -> None:
@@ -225,6 +227,29 @@ def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp
     with pytest.raises(ReleaseError, match=r"has other bytes under the same name: torch-"):
         stage(FaultyStore(store, at=f"create {name}", fault="other"), plan)
     assert visible(store) == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
+    plans = [world.plan(), World(tmp_path / "other", text="built again").plan()]
+    start, refused = threading.Barrier(2), list[str]()
+
+    def work(plan: StagePlan) -> None:
+        start.wait()
+        try:
+            send(store, plan, now=NOW)
+        except ReleaseError:
+            refused.append(plan.document.id)
+
+    threads = [threading.Thread(target=work, args=(plan,)) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+    (there,) = visible(store)
+    assert {there, *refused} == {plan.document.id for plan in plans}
 
 
 def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_path: Path) -> None:

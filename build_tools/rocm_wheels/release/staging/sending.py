@@ -162,18 +162,14 @@ def _put_page(store: Store, path: str, content: bytes) -> None:
 
 
 def _claim_names(store: Store, plan: StagePlan) -> None:
-    def claim(pair: tuple[str, str]) -> str | None:
-        name, sha256 = pair
-        path = plan.places.name(name)
+    """Give the names to their bytes, one after the other and sorted: of two who want some, one gets all."""
+    for wheel in plan.wheels:
+        path = plan.places.name(wheel.file.name)
         try:
-            store.create(path, f"{sha256}\n".encode())
+            store.create(path, f"{wheel.file.sha256}\n".encode())
         except Exists:
-            return None if store.read(path).content.decode().strip() == sha256 else name
-        return None
-
-    pairs = [(wheel.file.name, wheel.file.sha256) for wheel in plan.wheels]
-    if lost := [name for name in each(claim, pairs, jobs=JOBS) if name is not None]:
-        raise _taken(lost, plan)
+            if store.read(path).content.decode().strip() != wheel.file.sha256:
+                raise _taken([wheel.file.name], plan) from None
 
 
 def _look_at_all(store: Store, plan: StagePlan, begun: str) -> None:
