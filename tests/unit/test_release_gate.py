@@ -232,6 +232,10 @@ def test_a_set_that_is_not_what_its_id_says_is_held_and_nobody_can_waive_that():
     assert [one.rule for one in verdict.failures] == ["hashes", "verify"]
     assert "what it lists is 2.9.1-rocm7.1.0-" in verdict.failures[0].why
     assert verdict.ignored[0][1] == "1 of its 4 wheels are not in the set"
+    failed = said(outcome="fail", trouble="its signature is not of what it says")
+    assert judged(ONE, *GREEN, failed).ignored == ()  # it counts
+    elsewhere = said(outcome="fail", hashes=(sha("x"),))
+    assert judged(ONE, *GREEN, elsewhere).ignored == ((elsewhere.id, "none of its wheels are in the set"),)
 
 
 def test_the_resolver_is_asked_about_all_that_is_chosen_by_version():

@@ -36,7 +36,9 @@ class Case:
         """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
         rules = self.rules
         signed = rules.signed == "required"
-        return Measure(self.now, fresh, rules.passes_after_failure, signed=signed, at_least=at_least)
+        return Measure(
+            self.document, self.now, fresh, rules.passes_after_failure, signed=signed, at_least=at_least
+        )
 
     def settle(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""

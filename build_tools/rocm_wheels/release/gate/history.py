@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from rocm_wheels.release.evidence import SKEW, Evidence
 from rocm_wheels.release.evidence_store import Known
@@ -29,13 +30,19 @@ _Slot = tuple[str, str]  # kind of machine, sha256
 
 @dataclass(frozen=True)
 class Measure:
-    """How a channel looks at results: how old, how many passes after a failure, signed, of how many tests."""
+    """How a channel looks at results of a set: how old, how many passes after a failure, signed, how many tests."""
 
+    document: SetDocument
     now: datetime
     fresh: timedelta
     passes_after_failure: int = 1
     signed: bool = False
     at_least: int = 1
+
+    @cached_property
+    def hashes(self) -> frozenset[str]:
+        """The sha256 of the set's wheels."""
+        return self.document.hashes
 
 
 @dataclass(frozen=True)
@@ -55,14 +62,16 @@ class Come:
     few: tuple[Known, ...] = ()
 
 
-def why_ignored(known: Known, document: SetDocument, measure: Measure) -> str:
-    """Return why a pass cannot speak for the set, however old it is; "" when it can."""
+def why_ignored(known: Known, measure: Measure) -> str:
+    """Return why a result says nothing about the set, however old it is; "" when it does."""
     evidence = known.evidence
+    if not evidence.passed:
+        return "" if measure.hashes & set(evidence.hashes) else "none of its wheels are in the set"
     if known.trouble:
         return known.trouble
-    if evidence.set != document.id:
+    if evidence.set != measure.document.id:
         return f"it is about {evidence.set}"
-    if others := len(set(evidence.hashes) - document.hashes):
+    if others := len(set(evidence.hashes) - measure.hashes):
         return f"{others} of its {len(evidence.hashes)} wheels are not in the set"
     if max(evidence.when, evidence.added) - measure.now > SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
@@ -71,34 +80,24 @@ def why_ignored(known: Known, document: SetDocument, measure: Measure) -> str:
     return ""
 
 
-def come_to(
-    kind: str, gfx: str | None, document: SetDocument, evidence: Sequence[Known], measure: Measure
-) -> Come:
+def come_to(kind: str, gfx: str | None, evidence: Sequence[Known], measure: Measure) -> Come:
     """Return what the results of a kind come to: on a target, or (None) where no target matters.
 
     Of the latter the machine does not matter either: whoever looks at a file sees the same.
     """
-    mine = [one for one in evidence if one.evidence.kind == kind]
-    passes = [one for one in mine if one.evidence.passed and not why_ignored(one, document, measure)]
-    good = [one for one in passes if one.evidence.counts.passed >= measure.at_least]
-    bad = [one for one in mine if not one.evidence.passed and document.hashes & set(one.evidence.hashes)]
+    mine = [one for one in evidence if one.evidence.kind == kind and not why_ignored(one, measure)]
+    few = {one.id for one in mine if one.evidence.passed and one.evidence.counts.passed < measure.at_least}
+    counted = [one for one in mine if one.id not in few]
     if gfx is None:
-        return _weigh(document, good, bad, measure, lambda _: "")
-    here = _weigh(
-        document,
-        [one for one in good if one.evidence.gfx == gfx],
-        [one for one in bad if one.evidence.gfx == gfx],
-        measure,
-        _machine,
-    )
-    anywhere = _weigh(document, good, [one for one in bad if one.evidence.gfx is None], measure, _machine)
-    return Come(
-        here.covered,
-        here.passing,
-        _ordered([*here.failing, *anywhere.failing]),
-        _ordered([*here.overcome, *anywhere.overcome]),
-        here.stale,
-        _ordered([one for one in passes if one not in good and one.evidence.gfx == gfx]),
+        return _weigh(counted, measure, lambda _: "")
+    here = _weigh([one for one in counted if one.evidence.gfx == gfx], measure, _machine)
+    lost = [one for one in counted if one.evidence.passed or one.evidence.gfx is None]
+    anywhere = _weigh(lost, measure, _machine)
+    return replace(
+        here,
+        failing=_ordered([*here.failing, *anywhere.failing]),
+        overcome=_ordered([*here.overcome, *anywhere.overcome]),
+        few=_ordered([one for one in mine if one.id in few and one.evidence.gfx == gfx]),
     )
 
 
@@ -106,20 +105,18 @@ def _machine(evidence: Evidence) -> str:
     return evidence.host.kind
 
 
-def _weigh(
-    document: SetDocument,
-    good: Sequence[Known],
-    bad: Sequence[Known],
-    measure: Measure,
-    machine: Callable[[Evidence], str],
-) -> Come:
-    slots: dict[_Slot, list[Known]] = defaultdict(list)
-    for known in (*good, *bad):
-        for sha256 in document.hashes & set(known.evidence.hashes):
-            slots[machine(known.evidence), sha256].append(known)
+def _weigh(known: Sequence[Known], measure: Measure, machine: Callable[[Evidence], str]) -> Come:
+    lines: dict[_Slot, list[Known]] = defaultdict(list)
+    for one in sorted(known, key=_place):
+        for sha256 in measure.hashes.intersection(one.evidence.hashes):
+            lines[machine(one.evidence), sha256].append(one)
+    alike: dict[tuple[str, ...], set[str]] = defaultdict(set)  # most wheels have the same results
+    for (_, sha256), line in lines.items():
+        alike[tuple(one.id for one in line)].add(sha256)
+    by_id = {one.id: one for one in known}
     covered, passing, failing, overcome, stale = set[str](), [], [], [], []
-    for (_, sha256), line in slots.items():
-        line.sort(key=_place)
+    for ids, wheels in alike.items():
+        line = [by_id[name] for name in ids]
         last = max((i for i, one in enumerate(line) if not one.evidence.passed), default=-1)
         failed = [one for one in line[: last + 1] if not one.evidence.passed]
         after = line[last + 1 :]
@@ -131,7 +128,7 @@ def _weigh(
         if measure.now - newest.evidence.when > measure.fresh:
             stale.append(newest)
         else:
-            covered.add(sha256)
+            covered |= wheels
             passing.append(newest)
     return Come(frozenset(covered), _ordered(passing), _ordered(failing), _ordered(overcome), _ordered(stale))
 

@@ -65,7 +65,7 @@ def judge(
         when=now,
         rules=tuple(results),
         targets=tuple(state_of(case, gfx) for gfx in targets_of(document)),
-        ignored=tuple((one.id, why) for one in evidence if (why := why_ignored(one, document, measure))),
+        ignored=tuple((one.id, why) for one in evidence if (why := why_ignored(one, measure))),
         notes=tuple(case.ended_waivers(results)),
     )
 
@@ -111,7 +111,7 @@ def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:
     """
     document, measure = case.document, case.measure(rule.fresh)
     files = [file for file in document.files if kind != "resolver" or not file.label]
-    come = come_to(kind, None, document, case.evidence, measure)
+    come = come_to(kind, None, case.evidence, measure)
     result = RuleResult(kind, "fail", "", "", rests_on(come), made_good(come))
     tip = f"{_COMMAND[kind]}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS"
     lacking = [file.name for file in files if file.sha256 not in come.covered]

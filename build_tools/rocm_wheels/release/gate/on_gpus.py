@@ -49,7 +49,7 @@ def state_of(case: Case, gfx: str) -> TargetState:
     by, pythons, days, failed = [], set[str](), [], False
     groups = together(case.document, gfx)
     for kind in _ON_GPUS:
-        come = come_to(kind, gfx, case.document, case.evidence, case.measure(_ANY_AGE))
+        come = come_to(kind, gfx, case.evidence, case.measure(_ANY_AGE))
         failed = failed or bool(come.failing)
         if come.passing:
             by.append({"smoke": "smoke tests", "tests": "full tests"}[kind])
@@ -66,7 +66,7 @@ def state_of(case: Case, gfx: str) -> TargetState:
 def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResult, bool]:
     """Return what came of a rule on a target, and whether that is for want of evidence alone."""
     measure = case.measure(rule.fresh, rule.at_least)
-    come = come_to(kind, gfx, case.document, case.evidence, measure)
+    come = come_to(kind, gfx, case.evidence, measure)
     result = RuleResult(kind, "fail", "", gfx, rests_on(come), made_good(come))
     if come.failing:
         times = measure.passes_after_failure
