@@ -230,6 +230,7 @@ def test_urls_of_stores() -> None:
     assert open_store("s3://b/x", env).url_of("a+1/") == "http://host:1/b/x/a%2B1/"
     assert open_store("s3://b", {}).url_of("a") == "https://b.s3.amazonaws.com/a"
     assert open_store("memory://x", {}).conditional is False
+    assert "secret" not in open_store("memory://user:secret@host/x", {}).url_of("a")
     for url, said in (("s3://", "names no bucket"), ("nothing://x", "is not a store")):
         with pytest.raises(UsageError, match=said):
             open_store(url, {})

@@ -23,6 +23,7 @@ from rocm_wheels.release.stores.store import (
     below,
     checked,
 )
+from rocm_wheels.shell import hide_credentials
 
 
 class OtherStore:
@@ -34,17 +35,18 @@ class OtherStore:
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
+        self.url = hide_credentials(url).rstrip("/")
         try:
             filesystem, root = url_to_fs(url)
         except ImportError as cause:
-            raise UsageError(f"{url} needs a package that is not installed", tip=str(cause)) from cause
+            raise UsageError(f"{self.url} needs a package that is not installed", tip=str(cause)) from cause
         except ValueError as cause:
             raise UsageError(
-                f"{url} is not a store", tip="name a folder, s3://bucket/prefix or a URL that fsspec knows"
+                f"{self.url} is not a store",
+                tip="name a folder, s3://bucket/prefix or a URL that fsspec knows",
             ) from cause
         self._fs: Any = filesystem
         self._root = str(root).rstrip("/")
-        self.url = url.rstrip("/")
         self.looks_first = True
 
     def read(self, path: str) -> Found:
