@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from rocm_wheels.index.picking import Check
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.testing.results import Results, TestResult, counted
 from rocm_wheels.wheels.members import digest_of_file
 
 POLICY = """
@@ -78,21 +78,19 @@ class World:
         return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
 
     def smoke(self, *outcomes: Any, gfx: tuple[str, ...] = ("gfx1030",), **changes: Any) -> Path:
-        found = {
-            "schema": 1,
-            "tool": "rocm-wheels smoke tests",
-            "when": "2026-11-21T10:00:00Z",
-            "host": "runner-3",
-            "torch": "2.9.1+rocm7.1.0",
-            "gfx": gfx,
-            "files": {path.name: digest_of_file(path) for path in self.wheels},
-            "tests": [
-                {"name": f"test_{i}", "outcome": one, "seconds": 1.5, "reason": ""}
-                for i, one in enumerate(outcomes)
-            ],
-            "counts": Counter(outcomes),
-        }
-        return self.write("results.json", {**found, **changes})
+        tests = tuple(TestResult(name=f"test_{i}", outcome=one, seconds=1) for i, one in enumerate(outcomes))
+        found = Results(
+            schema=1,
+            tool="rocm-wheels smoke tests",
+            when="2026-11-21T10:00:00+00:00",
+            host="runner-3",
+            torch="2.9.1+rocm7.1.0",
+            gfx=gfx,
+            files={path.name: digest_of_file(path) for path in self.wheels},
+            tests=tests,
+            counts=counted(tests),
+        )
+        return self.write("results.json", {**found.model_dump(mode="json", by_alias=True), **changes})
 
 
 def report(path: Path, *errors: str) -> AuditReport:

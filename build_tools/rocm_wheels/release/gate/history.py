@@ -30,7 +30,7 @@ _Slot = tuple[str, str]  # kind of machine, sha256
 
 @dataclass(frozen=True)
 class Measure:
-    """How a channel looks at results of a set: how old, how many passes after a failure, signed, how many tests."""
+    """How a channel looks at results: how old, how many passes after a failure, signed, of how many."""
 
     document: SetDocument
     now: datetime
