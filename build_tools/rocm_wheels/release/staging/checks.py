@@ -90,7 +90,8 @@ def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
     if subject.layout == "per-family":
         own = gfx_families()[subject.family]
         if others := [target for target in wheel.file.targets if target not in own]:
-            yield f"it has device code for {', '.join(others)}, which {subject.family} has not"
+            said = f"it has device code for {', '.join(others)}, which {subject.family} has not"
+            yield f"{said} (wheels for several families: --layout multi-arch)"
     if subject.layout == "variants" and wheel.file.targets and not wheel.file.label:
         yield f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
 
