@@ -5,7 +5,7 @@
 | fault | what happens |
 |---|---|
 | ``before`` ``after`` | the process ends before or after it (``Killed``); this store does nothing more |
-| ``kill -9 before`` ``kill -9 in`` ``kill -9 after`` | it really does (a folder; in a process of its own) |
+| ``kill -9 in`` ``kill -9 after`` | it really does (a folder; in a process of its own) |
 | ``raced`` | somebody else does the very same write just before |
 | ``other`` | somebody else writes other bytes there just before |
 | ``error`` | the server is in trouble for good |
@@ -94,7 +94,7 @@ class FaultyStore:
             self.writes.append(what)
         if what != self.at:
             return work()
-        if self.fault in ("before", "kill -9 before"):
+        if self.fault == "before":
             self._end()
         if self.fault == "kill -9 in":
             os.link = os.replace = lambda *_, **__: self._end()  # all is written, and has no name yet
