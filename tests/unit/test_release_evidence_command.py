@@ -168,7 +168,7 @@ def test_a_failure_that_comes_later_holds_the_set_again(world: World):
         assert world.add("--from", results, *more)[0] == 0
     code, out, _ = world.gate()
     assert code == 15
-    assert "smoke on gfx1030: fail (1 passed, 1 failed), 2026-11-21 11:30 UTC on runner-3: test_1" in out
+    assert "smoke on gfx1030  fail (1 passed, 1 failed), 2026-11-21 11:30 UTC on runner-3: test_1" in out
 
 
 def test_the_same_result_twice_is_one_and_failures_are_named(world: World):

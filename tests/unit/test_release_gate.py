@@ -41,7 +41,7 @@ def test_what_has_all_its_evidence_may_go():
         ((said("verify", "fail", python="311", hours=2), VERIFIED), ""),
         (
             (VERIFIED, said("verify", "fail", python="311", hours=0, failed=("r: x",))),
-            "verify: fail (3 failed)",
+            "fail (3 failed), 2026-11-21 12:00 UTC on runner-1: r: x",
         ),
         ((said("verify", hours=15 * 24),), "the newest is 15 d old, and may be 14 d"),
         ((said("verify", hours=-1),), "no evidence for 4 of 4"),
@@ -56,7 +56,7 @@ def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[Known
         assert "rocm-wheels evidence add STORE --set" in found.tip
 
 
-BAD = "smoke on gfx1030: fail (3 failed)"
+BAD = "fail (3 failed), 202"
 SMOKE = {
     "none": ([], "no evidence that the smoke tests pass"),
     "another target": ([said(gfx="gfx1031")], ""),
@@ -75,9 +75,9 @@ SMOKE = {
     ),
     "one Python is enough": ([said(python="312")], ""),
     "failed": ([said(outcome="fail")], BAD),
-    "crashed": ([said(outcome="crash")], "smoke on gfx1030: crash (3 crashed)"),
-    "hung": ([said(outcome="timeout")], "smoke on gfx1030: timeout (3 timeout)"),
-    "no results": ([said(outcome="missing")], "smoke on gfx1030: missing (nothing ran)"),
+    "crashed": ([said(outcome="crash")], "crash (3 crashed)"),
+    "hung": ([said(outcome="timeout")], "timeout (3 timeout)"),
+    "no results": ([said(outcome="missing")], "missing (nothing ran)"),
     "failed after it passed": ([said(hours=3), said(outcome="fail", hours=2)], BAD),
     "passed after it failed": ([said(hours=2), said(outcome="fail", hours=3)], ""),
     "at the same moment": ([said(), said(outcome="fail")], BAD),
@@ -85,11 +85,11 @@ SMOKE = {
         [said(hours=2, machine="a"), said(outcome="fail", hours=3, machine="b")],
         BAD,
     ),
-    "failed on another target": ([said(), said(outcome="fail", gfx="gfx1031")], "smoke on gfx1031: fail"),
+    "failed on another target": ([said(), said(outcome="fail", gfx="gfx1031")], "fail (3 failed)"),
     "a Python failed": ([said(python="312"), said(outcome="fail", python="311")], BAD),
     "failed before there was a GPU": (
         [said(hours=3), said(outcome="crash", gfx=None, hours=2)],
-        "smoke: crash",
+        "before it saw a GPU: crash",
     ),
     "and passed on any since": (
         [said(outcome="crash", gfx=None, hours=3), said(hours=2), said(gfx="gfx1031", hours=2)],
@@ -130,7 +130,9 @@ def test_where_every_target_and_python_is_needed_one_is_not_enough():
 def test_a_failure_is_made_good_by_passes_in_a_row_and_shown_for_ever():
     others = (VERIFIED, said(gfx="gfx1031"))
     bad, first, second = said(outcome="fail", hours=5), said(hours=4), said(hours=3)
-    assert held_by(EVERY, *others, bad, first).startswith("smoke on gfx1030: smoke on gfx1030: fail")
+    assert held_by(EVERY, *others, bad, first).startswith(
+        "smoke on gfx1030: fail (3 failed), 2026-11-21 07:00"
+    )
     handed_in_twice = said(hours=4, by="bob")
     assert not judged(EVERY, *others, bad, first, handed_in_twice).passed
     between = said(outcome="timeout", hours=3.5)

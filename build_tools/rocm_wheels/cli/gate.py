@@ -94,7 +94,8 @@ def _evidence_lines(rule: RuleResult, verdict: Verdict, known: dict[str, Known])
             one = known[name]
             age = in_words(verdict.when - one.evidence.when)
             signed = f", signed by {one.signer}" if one.signer else ""
-            said = f"{describe(one.evidence)} ({one.evidence.host.kind} machine), {age} ago"
+            kind = f" ({one.evidence.host.kind})" if one.evidence.host.kind != "any" else ""
+            said = f"{describe(one.evidence)}{kind}, {age} ago"
             lines.append(f"      {label}: {name}  {said}, by {one.evidence.by}{signed}")
             lines += [f"        failed: {test}" for test in one.evidence.failed[:3]]
     return lines

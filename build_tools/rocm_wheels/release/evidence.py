@@ -156,8 +156,13 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
 def describe(evidence: Evidence) -> str:
     """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
     on = f" on {evidence.gfx}" if evidence.gfx else ""
-    said = f"{evidence.kind}{on}: {evidence.outcome} ({evidence.counts})"
-    return f"{said}, {evidence.when:%Y-%m-%d %H:%M} UTC on {evidence.host.name}"
+    return f"{evidence.kind}{on}: {in_short(evidence)}"
+
+
+def in_short(evidence: Evidence) -> str:
+    """Return what came of it, when and where, for a line that says of what."""
+    said = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
+    return f"{said} on {evidence.host.name}"
 
 
 def _canonical(value: object) -> bytes:

@@ -97,7 +97,7 @@ def _read(file: Path) -> _Report:
         return _Report(fault=f"{file.name} is empty")
     try:
         root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as broken:
+    except (ElementTree.ParseError, ValueError, LookupError) as broken:  # also an encoding that is none
         return _Report(fault=f"{file.name} is truncated or no XML ({broken})")
     if root.tag not in {"testsuites", "testsuite"}:
         return _Report(fault=f"{file.name} is no JUnit report: it is <{root.tag}>")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rocm_wheels.release.evidence import describe
+from rocm_wheels.release.evidence import in_short
 from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.release.gate.history import Come, Measure
 from rocm_wheels.release.gate.needed import families_for, targets_of
@@ -87,13 +87,14 @@ def made_good(come: Come) -> tuple[str, ...]:
     return tuple(one.id for one in come.overcome if one.id not in failing)
 
 
-def said_of_failures(come: Come) -> str:
-    """Return what failed, in a sentence: the newest, and how many more."""
+def said_of_failures(come: Come, gfx: str = "") -> str:
+    """Return what failed on a target, in a sentence: the newest, and how many more."""
     newest = come.failing[0].evidence
+    unseen = "before it saw a GPU: " if gfx and newest.gfx is None else ""
     more = f", and {len(come.failing) - 1} other results" if len(come.failing) > 1 else ""
     tests = f": {', '.join(name[:_NAME] for name in newest.failed[:3])}" if newest.failed else ""
     said = f" ({newest.detail})" if newest.detail and not tests else ""
-    return f"{describe(newest)}{tests}{said}{more}"
+    return f"{unseen}{in_short(newest)}{tests}{said}{more}"
 
 
 def said_of_past(come: Come) -> str:

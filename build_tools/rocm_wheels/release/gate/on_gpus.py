@@ -74,7 +74,7 @@ def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResu
         machine = come.failing[0].evidence.host.kind
         where = f" on machines of the kind {machine}" if machine != "any" else ""
         tip = f"mend it, which makes another set; or show with {passes}{where} that it was not the wheels"
-        return case.settle(replace(result, why=said_of_failures(come), tip=tip)), False
+        return case.settle(replace(result, why=said_of_failures(come, gfx), tip=tip)), False
     groups = together(case.document, gfx, rule.projects)
     whole = [one for one in groups if all(file.sha256 in come.covered for file in one.files)]
     enough = whole if rule.pythons == "one" else (whole if len(whole) == len(groups) else [])
