@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if option.smoke_given:
         config.stash[_GIVEN] = Given(**json.loads(Path(option.smoke_given).read_text(encoding="utf-8")))
         return
+    isolation.end_on_signals()
     found = look(data=option.smoke_data, gfx=option.smoke_gfx, require_gpu=option.require_gpu)
     config.stash[_GIVEN] = found
     if option.smoke_outcomes and not hasattr(config, "workerinput"):

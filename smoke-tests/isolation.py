@@ -12,18 +12,21 @@ Its reports come back through a file, and so does what it printed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -31,6 +34,10 @@ from _pytest.runner import runtestprotocol
 CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"  # Apple's libraries do not survive a fork
 _GRACE = 2.0  # seconds between writing down where a test hangs and ending it
 _SHOWN_LINES = 40
+# frames of a traceback (the innermost is first) that are not of the test: below it there is only pytest
+_OF_PYTEST = re.compile(
+    r'\s+File "([^"]*[/\\](_pytest|pluggy|pytest)[/\\]|[^"]*(isolation|conftest|runpy)\.py|<frozen runpy>)'
+)
 _WINDOWS_CODES = {
     0xC0000005: "an access violation",
     0xC000001D: "an illegal instruction",
@@ -43,6 +50,15 @@ class Ended(NamedTuple):
 
     code: int | None
     seconds: float
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM be an interruption: what runs in sessions of its own would outlive us."""
+
+    def interrupt(_signal: int, _frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def run_apart(item: pytest.Item, *, limit: float, fork: bool, words: list[str]) -> list[pytest.TestReport]:
@@ -107,11 +123,16 @@ def describe(code: int) -> str:
 def _fork(item: pytest.Item, sent: Path, printed: Path, limit: float) -> tuple[int, Callable[[], int | None]]:
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # BLAS has threads of its own, and has seen to forks; Python 3.12 warns of every thread
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _end_with_parent()
             _become_quiet(item.config, printed)
             faulthandler.enable(all_threads=True)
             faulthandler.dump_traceback_later(limit)
@@ -134,6 +155,12 @@ def _fork(item: pytest.Item, sent: Path, printed: Path, limit: float) -> tuple[i
         return known[0] if known else None
 
     return pid, poll
+
+
+def _end_with_parent() -> None:
+    """Die when pytest is killed (Linux, prctl(2): PR_SET_PDEATHSIG is 1)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _become_quiet(config: pytest.Config, printed: Path) -> None:
@@ -212,7 +239,8 @@ def _fault(ended: Ended, reports: list[pytest.TestReport], limit: float) -> tupl
 
 
 def _died(item: pytest.Item, outcome: str, how: str, *, said: str, seconds: float) -> pytest.TestReport:
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()][-_SHOWN_LINES:]
+    spoken = [line.rstrip() for line in said.splitlines() if line.strip()]
+    lines = [line for line in spoken if not _OF_PYTEST.match(line)][-_SHOWN_LINES:]
     text = how + "".join(f"\n  | {line}" for line in lines)
     return pytest.TestReport(
         nodeid=item.nodeid,

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def test_extension(
     for name in _ROCM_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    monkeypatch.setenv("PATH", programs)  # as in an environment that is activated: ninja, hipcc
     _require_tools(device)
     cpp_extension = importlib.import_module("torch.utils.cpp_extension")
     declared = "at::Tensor twice_and_one(at::Tensor x);"

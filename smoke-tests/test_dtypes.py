@@ -165,7 +165,12 @@ def _scaled_mm(torch: Any, device: str, row: dict[str, Any]) -> str:
     a, b = (one.to(device) for one in held)
     scale_a, scale_b = (one.to(device) for one in scales)
     product = _type(torch, row["product"])
-    got = torch._scaled_mm(a, b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=product)
+    try:
+        got = torch._scaled_mm(a, b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=product)
+    except (RuntimeError, ValueError) as refused:
+        if "Multiplication of two Float8_e5m2" not in str(refused):
+            raise
+        pytest.skip("torch refuses two factors in float8_e5m2; for ROCm it took that back in pytorch#148228")
     return _compare(torch, row, got, exact[0] @ exact[1].t() * 0.5, sums=True)
 
 

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -210,8 +211,28 @@ def test_a_pytest_that_dies_loses_no_test(place: Path) -> None:
     assert ran.results.bad[-1].reason == "no result: pytest crashed with SIGKILL"
 
 
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_ends_with_pytest(place: Path, sign: int) -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", "-k", "hangs", "--smoke-limit=60"]
+    child = subprocess.Popen(
+        argv, cwd=place / "smoke-tests", env=environment(place), stdout=subprocess.DEVNULL
+    )
+    note = place / "note"
+    while not (note.is_file() and note.read_text()):
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(sign)
+    assert child.wait(20) == 2, "interrupted"
+    assert not is_alive(int(note.read_text()))
+
+
 def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
     """The real tests can be collected without a torch that does anything, and fail one by one."""
+    sdk, info = place / "site" / "rocm_sdk", place / "site" / "rocm-7.2.dist-info"
+    sdk.mkdir()
+    (sdk / "__main__.py").write_text("import sys; sys.exit('librccl.so does not load')")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rocm\nVersion: 7.2")
     env = {
         **environment(place),
         "GITHUB_STEP_SUMMARY": str(place / "page"),
@@ -226,7 +247,7 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
         "60",
         "--",
         "-k",
-        "version or nms",
+        "version or nms or rocm_sdk",
     ]
     ended = subprocess.run(
         [sys.executable, str(DOOR), *words], env=env, cwd=place, capture_output=True, text=True, check=False
@@ -236,6 +257,8 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
     outcomes = {one["name"]: one["outcome"] for one in results["tests"]}
     assert outcomes["test_versions.py::test_torch_starts"] == "passed"
     assert outcomes["test_versions.py::test_linear_algebra_of_the_cpu"] == "failed"
+    (tested,) = (one for one in results["tests"] if one["name"] == "test_sdk.py::test_rocm_sdk")
+    assert tested["outcome"] == "failed" and "librccl.so does not load" in tested["reason"]
     assert results["torch"] == "9.9.0+rocm7.2" and results["gfx"] == [] and results["files"] == {}
     suites = ET.parse(place / "out" / "junit.xml").getroot()
     assert int(suites.get("tests", 0)) == len(outcomes)

@@ -12,6 +12,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
     from rocm_wheels.testing.smoke import Ran
@@ -108,7 +109,7 @@ def command(  # noqa: PLR0917 - one parameter an option
         log.warn(fault)
     ran = run_smoke_tests(asked, hardware.usable, env, show=click.echo)
     _write(ran, output_dir, env)
-    return ran.code
+    return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
 
 
 def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
