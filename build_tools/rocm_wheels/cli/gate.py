@@ -15,7 +15,6 @@ from rocm_wheels.errors import ReleaseError
 
 if TYPE_CHECKING:
     from rocm_wheels.release.evidence_store import Known
-    from rocm_wheels.release.gate.policy import Policy
     from rocm_wheels.release.gate.verdict import RuleResult, Verdict
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "waived": "waived", "bypassed": "bypassed"}
@@ -32,17 +31,12 @@ def command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool,
 
     The exit code is 15 when it may not, with what to do next. Nothing is changed.
     """
-    from rocm_wheels.release.evidence_store import evidence_of, warn_of_clocks
-    from rocm_wheels.release.gate.judge import judge
+    from rocm_wheels.release.gate.asking import ask_gate
     from rocm_wheels.release.gate.policy import load_policy
 
     rules = load_policy(policy)
-    _refuse_unknown(channel, rules)
     store, layout, document = chosen.find()
-    known = evidence_of(store, layout, document, signers=rules.signers, env=environment())
-    moment = now()
-    warn_of_clocks(known, moment)
-    verdict = judge(rules, channel, document, known, moment)
+    verdict, known = ask_gate(store, layout, document, channel, policy=rules, now=now(), env=environment())
     if as_json:
         click.echo(json.dumps(verdict.as_json(), indent=1))
     else:
@@ -52,17 +46,6 @@ def command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool,
         raise ReleaseError(
             f"{verdict.set} may not go to {channel}: {many} not pass",
             tip=verdict.next_step.replace(" STORE ", f" {chosen.store} ") or None,
-        )
-
-
-def _refuse_unknown(channel: str, rules: Policy) -> None:
-    from rocm_wheels.errors import UsageError
-    from rocm_wheels.records import did_you_mean
-
-    if channel not in rules.channels:
-        raise UsageError(
-            f"the policy has no channel {channel}{did_you_mean(channel, rules.channels)}",
-            tip=f"it has {', '.join(rules.channels)}",
         )
 
 

@@ -120,7 +120,7 @@ def fact_of(target: str, attribute: Attribute) -> tuple[Fact, Source]:
     return fact, table.sources[fact.source]
 
 
-def tests_of_families() -> Mapping[str, FamilyTests]:
+def families_tested() -> Mapping[str, FamilyTests]:
     """Return where each family is tested; a family that is not in it has no runner."""
     return _table().tested
 

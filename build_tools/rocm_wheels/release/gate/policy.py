@@ -14,7 +14,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.model.gfx import FamilyTests, PlatformTests, gfx_families, gfx_targets, tests_of_families
+from rocm_wheels.model.gfx import FamilyTests, PlatformTests, families_tested, gfx_families, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record, did_you_mean, load
@@ -193,7 +193,7 @@ class Policy(Record):
         What is said here goes before what the data of families says. ("", nothing) when none is known.
         """
         for family in families:
-            known, own = tests_of_families().get(family), self.families.get(family)
+            known, own = families_tested().get(family), self.families.get(family)
             found = getattr(known, platform) if isinstance(known, FamilyTests) else PlatformTests()
             changed: dict[str, object] = {}
             if own is not None and own.bypass_tests_for_releases is not None:

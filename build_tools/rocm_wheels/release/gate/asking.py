@@ -1,0 +1,41 @@
+"""The gate as a store is asked: all evidence of a set is read, and judged at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.evidence_store import Known, evidence_of, warn_of_clocks
+from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.verdict import Verdict
+from rocm_wheels.release.layout import Layout
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores.store import Store
+
+
+def ask_gate(
+    store: Store,
+    layout: Layout,
+    document: SetDocument,
+    channel: str,
+    *,
+    policy: Policy,
+    now: datetime,
+    env: Mapping[str, str],
+) -> tuple[Verdict, list[Known]]:
+    """Return what the gate of a channel says of a staged set, and the evidence that it read.
+
+    Raises UsageError for a channel that the policy does not have, and DataError for evidence that cannot be
+    read. Clocks that are wrong are warned of.
+    """
+    if channel not in policy.channels:
+        raise UsageError(
+            f"the policy has no channel {channel}{did_you_mean(channel, policy.channels)}",
+            tip=f"it has {', '.join(policy.channels)}",
+        )
+    known = evidence_of(store, layout, document, signers=policy.signers, env=env)
+    warn_of_clocks(known, now)
+    return judge(policy, channel, document, known, now), known
