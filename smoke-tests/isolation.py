@@ -33,6 +33,7 @@ from _pytest.runner import runtestprotocol
 
 CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"  # Apple's libraries do not survive a fork
 _GRACE = 2.0  # seconds between writing down where a test hangs and ending it
+_PATIENCE = 5.0  # seconds for killed processes to be gone: one that waits for its GPU cannot die
 _SHOWN_LINES = 40
 # frames of a traceback (the innermost is first) that are not of the test: below it there is only pytest
 _OF_PYTEST = re.compile(
@@ -98,15 +99,18 @@ def send(config: pytest.Config, reports: list[pytest.TestReport], path: Path) ->
 
 
 def end_session(leader: int) -> None:
-    """Kill a process and all that is in its session or group."""
+    """Kill a process and all that is in its session or group, and wait until it is gone."""
     if os.name == "nt":
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(leader)], capture_output=True, check=False)
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    for pid in _session(leader):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _PATIENCE
+    while (left := _session(leader)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def describe(code: int) -> str:

@@ -156,11 +156,16 @@ def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
     assert _accounted(tmp_path / "none", Session("both"), 5) == ()
 
 
+def replaced(one: TestResult, name: str) -> TestResult:
+    return one.model_copy(update={"name": name})
+
+
 def test_exit_codes_and_results_of_each_target() -> None:
     good, bad = (TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed"))
     cpu = _Done(Session("cpu"), None, (good,), 0)
-    first = _Done(Session("gpu", "gfx942", 0), "gfx942", (good,), 0)
-    second = _Done(Session("gpu", "gfx1100", 1), "gfx1100", (bad,), 1)
+    on_gpu = [replaced(one, "t::test[gpu]") for one in (good, bad)]
+    first = _Done(Session("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
+    second = _Done(Session("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
     ran = _together(TARGET, {}, [cpu, first, second])
     assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
     assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
@@ -168,6 +173,10 @@ def test_exit_codes_and_results_of_each_target() -> None:
         "gfx1100": "1 passed, 1 crashed",
     }
     assert _together(TARGET, {}, [cpu, first]).code == 0
+    skipped = TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
+    ran = _together(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
+    assert ran.results.gfx == (), "nothing was run on it"
+    assert ran.results.tool.endswith("smoke tests (-k 'no gpu')"), "some were chosen"
     assert _together(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
     assert _together(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
     assert _together(TARGET, {}, [first, replace(cpu, code=3)]).code == 3

@@ -17,6 +17,7 @@ from rocm_wheels.errors import BuildError, ChecksError
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.process import run
+from rocm_wheels.shell import shell_line
 from rocm_wheels.testing.data import smoke_data
 from rocm_wheels.testing.results import BAD, Results, TestResult, counted
 from rocm_wheels.testing.sessions import Policy, Session, chosen_gpus, planned_sessions
@@ -83,7 +84,7 @@ def run_smoke_tests(
         done = [
             _one_session(asked, target, session, env, scratch=Path(name), show=show) for session in sessions
         ]
-    return _together(target, files, done)
+    return _together(target, files, done, asked.words)
 
 
 def _chosen(asked: Asked, target: Target, gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -164,18 +165,30 @@ def _accounted(outcomes: Path, session: Session, code: int) -> tuple[TestResult,
     return tuple(one.model_copy(update={"name": one.name + mark}) for one in found.values())
 
 
-def _together(target: Target, files: Mapping[str, str], done: Sequence[_Done]) -> Ran:
-    """Put the sessions into one, and into one for each target with what was tested without a GPU."""
+def _tested(done: _Done) -> str | None:
+    """Return the target of a session, if any of its tests of the GPU was run."""
+    ran = (one for one in done.tests if "[gpu" in one.name and one.outcome != "skipped")
+    return done.gfx if any(ran) else None
+
+
+def _together(
+    target: Target, files: Mapping[str, str], done: Sequence[_Done], words: Sequence[str] = ()
+) -> Ran:
+    """Put the sessions into one, and into one for each target with what was tested without a GPU.
+
+    ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results.
+    """
+    told = f" ({shell_line(words)})" if words else ""
 
     def results(chosen: Sequence[_Done]) -> Results:
         tests = tuple(test for one in chosen for test in one.tests)
         return Results(
             schema=1,
-            tool=f"rocm-wheels {__version__} smoke tests",
+            tool=f"rocm-wheels {__version__} smoke tests{told}",
             when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             host=f"{platform.node()} ({platform.system()} {platform.release()}, {platform.machine()})",
             torch=target.torch_version,
-            gfx=tuple(dict.fromkeys(one.gfx for one in chosen if one.gfx)),
+            gfx=tuple(dict.fromkeys(gfx for gfx in map(_tested, chosen) if gfx)),
             files=files,
             tests=tests,
             counts=counted(tests),
