@@ -9,11 +9,14 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 RANKS = 2
+_SHOWN_LINES = 6
 
 
 def all_reduce_with(backend: str) -> None:
@@ -24,19 +27,34 @@ def all_reduce_with(backend: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), backend, str(rank), str(port)],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(RANKS)
+    with tempfile.TemporaryDirectory() as name:
+        printed = [Path(name, str(rank)) for rank in range(RANKS)]
+        codes = _codes([backend, str(port)], env, printed)
+        said = [path.read_text(encoding="utf-8", errors="replace") for path in printed]
+    faults = [
+        "\n".join([f"rank {rank} ended with {code}:", *said[rank].splitlines()[-_SHOWN_LINES:]])
+        for rank, code in enumerate(codes)
+        if code not in (0, None)  # one that fails often takes the other along: both are shown
     ]
-    said = [child.communicate()[0] for child in children]
-    for rank, child in enumerate(children):
-        assert child.returncode == 0, f"rank {rank} ended with {child.returncode}:\n{said[rank]}"
+    assert not faults, "\n".join(faults)
+
+
+def _codes(words: list[str], env: dict[str, str], printed: list[Path]) -> list[int | None]:
+    """Run all ranks; return their exit codes, None of one that waited for a rank that had failed."""
+    children = []
+    for rank, path in enumerate(printed):
+        argv = [sys.executable, str(Path(__file__).resolve()), *words, str(rank)]
+        with path.open("wb") as sink:
+            children.append(subprocess.Popen(argv, env=env, stdout=sink, stderr=subprocess.STDOUT))
+    while any(child.poll() is None for child in children):
+        if any(child.returncode for child in children):
+            break
+        time.sleep(0.05)
+    codes = [child.returncode for child in children]
+    for child in children:
+        child.kill()
+        child.wait()
+    return codes
 
 
 def _two_gpus() -> dict[str, str]:
@@ -51,7 +69,7 @@ def _two_gpus() -> dict[str, str]:
     return {}
 
 
-def main(backend: str, rank: int, port: str) -> None:
+def main(backend: str, port: str, rank: int) -> None:
     """Be one rank: broadcast, then add up."""
     import torch
 
@@ -71,4 +89,4 @@ def main(backend: str, rank: int, port: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
