@@ -34,8 +34,12 @@ def torch(
     extras: tuple[str, ...] = (),
     label: str = "",
     gfx: tuple[str, ...] = (),
+    old: bool = False,
 ) -> Path:
-    """Write a torch that says what it was built for; with ``gfx`` a variant wheel for these targets."""
+    """Write a torch that says what it was built for; with ``gfx`` a variant wheel for these targets.
+
+    ``old``: its document is in the form of 2025.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     draft = Draft("torch", version, TAG, requires=list(requires))
     draft.fields = [f"Provides-Extra: {extra}" for extra in extras]
@@ -45,20 +49,27 @@ def torch(
     }
     if label:
         draft.file_name = f"torch-{version}-{TAG}-{label}.whl"
-        draft.members[f"{draft.folder}/variant.json"] = json.dumps(
-            {
-                "$schema": SCHEMA,
-                "default-priorities": {"namespace": ["amd"]},
-                "providers": {
-                    "amd": {
-                        "requires": ["rocm-bootstrap>=0.3,<1"],
-                        "plugin-api": "rocm_bootstrap.variant_provider:AMDVariantPlugin",
-                    }
-                },
-                "variants": {label: {"amd": {"gfx_arch": list(gfx)}} if gfx else {}},
-            }
-        ).encode()
+        draft.members[f"{draft.folder}/variant.json"] = document(label, gfx, old=old).encode()
     return draft.write(folder)
+
+
+def document(label: str, gfx: tuple[str, ...], *, old: bool = False) -> str:
+    """Return the document of one variant, in the form of today or of 2025."""
+    amd = {
+        "requires": ["rocm-bootstrap>=0.3,<1"],
+        "plugin-api": "rocm_bootstrap.variant_provider:AMDVariantPlugin",
+    }
+    said: dict[str, object] = {
+        "$schema": SCHEMA,
+        "default-priorities": {"namespace": ["amd"]},
+        "providers": {"amd": amd},
+        "variants": {label: {"amd": {"gfx_arch": list(gfx)}} if gfx else {}},
+    }
+    if old:
+        del said["$schema"]
+        said["default-priorities"] = {"namespace": ["amd"], "feature": {"amd": ["gfx_arch"]}}
+        amd["enable-if"] = "platform_system == 'Linux'"  # type: ignore[assignment]
+    return json.dumps(said)
 
 
 def rocm_index(raw: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from index_wheels import wheel
 from install_world import (
     CUDA,
     Environment,
+    document,
     make_environment,
     pypi,
     rocm_index,
@@ -152,6 +153,27 @@ def test_variant_wheels_are_installed_under_their_plain_name(tmp_path: Path, ven
         # the same version for another GPU is another build
         assert install(server.url, venv, "torch", gfx="gfx942") == 0
         assert "gfx94x" in (venv.site / "torch" / "__init__.py").read_text()
+    assert venv.packages() == {"torch": "2.9.1"}
+
+
+def of_2025(folder: Path, label: str, gfx: str, *, said: str) -> None:
+    """An index with one variant in the form of 2025, for ``gfx``; its document says it is for ``said``."""
+    page = folder / "torch"
+    made = torch(page, "2.9.1", label=label, gfx=(gfx,), old=True)
+    (page / "torch-2.9.1-variants.json").write_text(document(label, (said,), old=True))
+    links = "".join(f'<a href="{one}">{one}</a>\n' for one in (made.name, "torch-2.9.1-variants.json"))
+    (page / "index.html").write_text(f"<html><body>{links}</body></html>")
+
+
+def test_a_variant_is_what_the_index_says_also_one_of_2025(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_2025(tmp_path / "wrong", "gfx94x", "gfx1100", said="gfx942")
+    assert install(str(tmp_path / "wrong"), venv, "torch", gfx="gfx942") == 17
+    assert "is not the variant that the index's document says" in capsys.readouterr().err
+    assert venv.packages() == {}
+    of_2025(tmp_path / "right", "gfx94x", "gfx942", said="gfx942")
+    assert install(str(tmp_path / "right"), venv, "torch", gfx="gfx942") == 0
     assert venv.packages() == {"torch": "2.9.1"}
 
 

@@ -247,7 +247,9 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
 ) -> None:
     from choose_indexes import host as host_with
 
-    def texts(_: Reach, _url: str, name: str, _size: int | None) -> tuple[bytes, None]:
+    def texts(
+        _: Reach, _url: str, name: str, _size: int | None, *, variant: bool = True
+    ) -> tuple[bytes, None]:
         return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
 
     monkeypatch.setattr(Pages, "texts", texts)
@@ -318,7 +320,7 @@ def test_when_no_known_index_has_it_each_says_why() -> None:
 def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-cp312-cp312-linux_x86_64.whl")})
-    reach.texts = lambda *_: (b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n", None)  # type: ignore[method-assign,assignment]
+    reach.texts = lambda *_, **__: (b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n", None)  # type: ignore[method-assign,assignment]
     (choice,) = choose(["torch"], url, machine("gfx1036", "gfx1100"), reach)
     assert [is_served for _, is_served in choice.served] == [False, True]
     assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")

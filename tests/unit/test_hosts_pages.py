@@ -101,7 +101,7 @@ def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_t
     files = [f"torch-2.9-{TAG}-gfx9.whl", f"torch-2.9-{TAG}-null.whl"]
     web = Web({f"{INDEX}torch/": files})
 
-    def texts(url: str, _name: str, _size: int | None) -> tuple[bytes, str | None]:
+    def texts(url: str, _name: str, _size: int | None, *, variant: bool = True) -> tuple[bytes, str | None]:
         raise UnreachableError("the server is silent")
 
     web.texts = texts  # type: ignore[method-assign]

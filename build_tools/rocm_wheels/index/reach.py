@@ -92,14 +92,17 @@ class Reach:
             raise UnreachableError(f"{status}")
         return hasher.hexdigest()
 
-    def texts(self, url: str, name: str, size: int | None) -> tuple[bytes, str | None]:
+    def texts(
+        self, url: str, name: str, size: int | None, *, variant: bool = True
+    ) -> tuple[bytes, str | None]:
         """Return METADATA and, of a wheel with a label, ``variant.json``; on a server by asking for ranges.
 
-        A small wheel (``size`` in bytes, None when unknown) is read whole.
+        A small wheel (``size`` in bytes, None when unknown) is read whole. Without ``variant`` only METADATA
+        is read, of wheels with a document of any form.
 
         DataError when the file is not a wheel of that name.
         """
-        label = name_parts(name)[2]
+        label = name_parts(name)[2] if variant else None
         if (path := local_path(url)) is not None:
             with WheelArchive.open(path) as archive:
                 archive.require_sound()

@@ -69,7 +69,7 @@ def metadata_of(link: Link, reach: Reach) -> bytes:
                     tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
                 )
             return answer.content
-    return reach.texts(link.url, file_name(link), link.size)[0]
+    return reach.texts(link.url, file_name(link), link.size, variant=False)[0]
 
 
 def _tip_for(status: int) -> str:

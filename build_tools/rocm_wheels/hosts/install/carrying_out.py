@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
@@ -17,6 +18,7 @@ from rocm_wheels.hosts.install.belonging import unmet
 from rocm_wheels.hosts.install.cache import Cache, key_of
 from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
+from rocm_wheels.hosts.install.offers import Offer
 from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words
 from rocm_wheels.hosts.install.planning import Planned, in_the_way
 from rocm_wheels.hosts.install.records import differences, wheel_record
@@ -26,8 +28,11 @@ from rocm_wheels.hosts.install.view import served
 from rocm_wheels.hosts.installed.builds import build_of
 from rocm_wheels.sdk.uv import uv_program
 from rocm_wheels.wheels.metadata import parse_metadata
-from rocm_wheels.wheels.names import parse_wheel_name
 from rocm_wheels.workspace import exclusive
+
+if TYPE_CHECKING:
+    from rocm_wheels.variants.document import Properties
+    from rocm_wheels.wheels.members import WheelArchive
 
 _OTHER = "another installation into this environment is under way: wait for it to end, then run this again"
 
@@ -123,22 +128,42 @@ def _fetch(plan: Plan, cache: Cache, patience: Patience | None) -> dict[str, Pat
     files = {project: fetched[one].path for project, one in wanted.items()}
     for item in plan.changed:
         if not item.offer.is_sdist:
-            _require_right(item.offer.project, str(item.offer.version), item.offer.name, files)
+            _require_right(item.offer, files[item.offer.project])
     return files
 
 
-def _require_right(project: str, version: str, name: str, files: Mapping[str, Path]) -> None:
-    """Refuse a file that is no wheel, or not of the name that it goes by, before anything is installed."""
-    from rocm_wheels.index.reach import Reach
+def _require_right(offer: Offer, path: Path) -> None:
+    """Refuse a file that is no wheel, or another than the index says, before anything is installed.
 
-    path = files[project]
+    A variant is looked at in every form that is chosen from, those of 2025 included.
+    """
+    from rocm_wheels.index.taking import read_texts
+    from rocm_wheels.wheels.members import WheelArchive
+
     try:
-        said = parse_metadata(Reach().texts(path.as_uri(), name, None)[0], name=name)
+        with WheelArchive.open(path) as archive:
+            archive.require_sound()
+            said = parse_metadata(read_texts(archive, path, None)[0], name=offer.name)
+            stated = _stated_properties(archive, offer) if offer.properties is not None else None
     except DataError as cause:
         raise HostError(f"{path} cannot be installed") from cause
-    expected = parse_wheel_name(name)
-    if said.version != expected.version:
-        raise HostError(f"{name} holds {said.name} {said.version}", tip="the index gives it out wrongly")
+    wrongly = "the index gives it out wrongly"
+    if said.version != offer.version:
+        raise HostError(f"{offer.name} holds {said.name} {said.version}", tip=wrongly)
+    if stated != offer.properties:
+        raise HostError(f"{offer.name} is not the variant that the index's document says", tip=wrongly)
+
+
+def _stated_properties(archive: WheelArchive, offer: Offer) -> Properties:
+    """Return what a variant wheel says of itself."""
+    from rocm_wheels.variants.legacy import read_any_format
+    from rocm_wheels.variants.metadata import FILE_NAME
+
+    label = offer.label or ""
+    found = [one for one in archive.members if one.name.endswith(f".dist-info/{FILE_NAME}")]
+    if len(found) != 1:
+        raise DataError(f"{offer.name} has the label {label}, and {len(found)} files {FILE_NAME}")
+    return read_any_format(archive.read(found[0]), name=offer.name, label=label).variants[label]
 
 
 def _link(plan: Plan, files: Mapping[str, Path], folder: Path) -> None:

@@ -149,14 +149,16 @@ class WholeReach(Reach):
         super().__init__()
         self._cache = cache
 
-    def texts(self, url: str, name: str, size: int | None) -> tuple[bytes, str | None]:
+    def texts(
+        self, url: str, name: str, size: int | None, *, variant: bool = True
+    ) -> tuple[bytes, str | None]:
         """Return METADATA and ``variant.json``, as ``Reach`` does."""
         try:
-            return super().texts(url, name, size)
+            return super().texts(url, name, size, variant=variant)
         except UnreachableError:
             if local_path(url) is not None:
                 raise
         log.note(f"the server sends no parts of files: {name} is fetched to see what it requires")
         wanted = Wanted(name, url, None, size)
         path = fetch_all([wanted], self._cache)[wanted].path
-        return super().texts(path.as_uri(), name, None)
+        return super().texts(path.as_uri(), name, None, variant=variant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
@@ -19,6 +19,7 @@ from rocm_wheels.hosts.install.rule import is_closed, is_pure, only_pure
 from rocm_wheels.hosts.installed.distributions import Distribution
 from rocm_wheels.index.reach import Reach, UnreachableError
 from rocm_wheels.index.reading import Link, file_name, stated_digest
+from rocm_wheels.variants.document import Properties
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
 
@@ -30,6 +31,7 @@ class Offer:
     """One file of one version: ``shown`` is its name for installers, which know no variant labels.
 
     ``source`` is ``index``, ``dependencies`` or ``installed`` (it is there already, and fits).
+    ``properties`` are those that a variant was chosen by, None of a wheel that was not.
     """
 
     project: str
@@ -44,6 +46,7 @@ class Offer:
     requires_python: str = ""
     yanked: str | None = None
     metadata: str | None = None
+    properties: Properties | None = field(default=None, hash=False)
 
     @property
     def is_sdist(self) -> bool:
@@ -254,6 +257,7 @@ def _of_candidate(project: str, one: Candidate) -> Offer:
     return Offer(
         project, Version(one.version), replace(fields, label="").file_name, one.name, one.url, "index",
         one.sha256, one.size, one.label, one.requires_python, one.yanked,
+        properties=one.properties if one.label else None,
     )  # fmt: skip
 
 
