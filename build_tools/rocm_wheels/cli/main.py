@@ -44,6 +44,8 @@ COMMANDS = {
     "releases": ("releases:command", "List the sets of a store."),
     "evidence": ("evidence:group", "Write down what was found out about a staged set, and list it."),
     "gate": ("gate:command", "Judge a staged set by its evidence: may it go to a channel?"),
+    "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
+    "demote": ("promote:demote", "Take sets from a channel; roll back."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 

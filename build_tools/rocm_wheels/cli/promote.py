@@ -1,0 +1,225 @@
+"""``rocm-wheels promote`` and ``demote``: which sets people get from a channel."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import ChosenSet, now, set_options
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.errors import ReleaseError, UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.release.gate.policy import Policy
+    from rocm_wheels.release.gate.verdict import Verdict
+    from rocm_wheels.release.layout import Layout, Places
+    from rocm_wheels.release.promotion.promoting import Done, Promoter
+    from rocm_wheels.release.sets import SetDocument
+    from rocm_wheels.release.stores import Store
+
+
+def _options(function: Any) -> Any:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
+        click.option(
+            "--unconditional",
+            is_flag=True,
+            help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+        ),
+        click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("promote")
+@set_options
+@_options
+@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@click.option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
+def promote(  # noqa: PLR0917 - click passes them by name
+    chosen: ChosenSet,
+    channel: str,
+    policy: Path | None,
+    undo: bool,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
+
+    The bytes that were tested are copied inside the store and compared. People see the old sets or the new
+    one at any moment: pages of dependencies change first. A run that was killed is finished by the same
+    command, or undone with --abandon.
+    """
+    from rocm_wheels.release.layout import Places
+
+    store, layout, document = chosen.find()
+    rules = _rules(channel, policy)
+
+    def change(promoter: Promoter) -> Done:
+        if undo:
+            return promoter.abandon(document.id)
+        return promoter.promote(document, lambda: _verdict(promoter, document, rules))
+
+    promoter = _promoter(store, Places(layout, document.family), channel)
+    _run(promoter, change, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+
+
+@click.command("demote")
+@click.argument("store", metavar="STORE")
+@click.option("--family", metavar="F", help="The family, where the store has several.")
+@click.option("--set", "set_id", metavar="ID", help="The set to take away [default: the newest].")
+@click.option("--to", "back_to", metavar="ID", help="Take all away that came after this one.")
+@_options
+@layout_option
+def demote(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    family: str | None,
+    set_id: str | None,
+    back_to: str | None,
+    channel: str,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+    store_layout: Path | None,
+) -> None:
+    """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
+
+    People get what is left. The files stay: each set can be installed from its own index. Name the set where
+    the command may be repeated: without --set another one is the newest then.
+    """
+    from rocm_wheels.release.layout import Places, load_layout
+    from rocm_wheels.release.promotion.promoting import newer_than
+    from rocm_wheels.release.stores import open_store
+
+    if set_id is not None and back_to is not None:
+        raise UsageError("--set and --to say two things", tip="give one of them")
+    layout = load_layout(store_layout)
+    opened = open_store(store, environment())
+    _rules(channel, None)
+
+    def change(promoter: Promoter) -> Done:
+        if back_to is not None:
+            return promoter.demote(newer_than(promoter.held().channel, back_to))
+        return promoter.demote(None if set_id is None else (set_id,))
+
+    promoter = _promoter(opened, Places(layout, _family(opened, layout, family)), channel)
+    _run(promoter, change, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+
+
+def _family(store: Store, layout: Layout, family: str | None) -> str:
+    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.release.sets import families
+
+    known = families(store, area="release", layout=layout)
+    if family is None and len(known) == 1:
+        return known[0]
+    if family in known:
+        return family
+    if not known:
+        raise ReleaseError(f"nothing was promoted in {store.url}")
+    if family is None:
+        raise UsageError(
+            f"several families have releases in {store.url}", tip=f"--family: {', '.join(known)}"
+        )
+    raise UsageError(f"{store.url} has no releases of {family}{did_you_mean(family, known)}")
+
+
+def _rules(channel: str, policy: Path | None) -> Policy:
+    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.release.gate.policy import load_policy
+
+    rules = load_policy(policy)
+    if channel not in rules.channels:
+        tip = f"it has {', '.join(rules.channels)}"
+        raise UsageError(
+            f"the policy has no channel {channel}{did_you_mean(channel, rules.channels)}", tip=tip
+        )
+    return rules
+
+
+def _verdict(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
+    from rocm_wheels.release.evidence_store import evidence_of, warn_of_clocks
+    from rocm_wheels.release.gate.judge import judge
+
+    layout = promoter.staging.layout
+    known = evidence_of(promoter.store, layout, document, signers=rules.signers, env=environment())
+    moment = now()
+    warn_of_clocks(known, moment)
+    return judge(rules, promoter.channel, document, known, moment)
+
+
+def _promoter(store: Store, places: Places, channel: str) -> Promoter:
+    from rocm_wheels.release.promotion.promoting import Actor, Promoter
+
+    who = f"{getpass.getuser()}@{platform.node() or 'unknown'}"
+    return Promoter(store, places, channel, Actor(who, f"{now():%Y-%m-%dT%H:%M:%SZ}"))
+
+
+def _run(
+    promoter: Promoter,
+    change: Callable[[Promoter], Done],
+    *,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from rocm_wheels.release.promotion.rehearsal import Rehearsal
+    from rocm_wheels.release.stores.probe import require_conditional
+
+    if not dry_run:
+        require_conditional(promoter.store, unconditional=unconditional)
+        _show(promoter, change(promoter), None, as_json=as_json)
+        return
+    rehearsal = Rehearsal(promoter.store)
+    _show(promoter, change(replace(promoter, store=rehearsal)), rehearsal.writes, as_json=as_json)
+
+
+def _show(promoter: Promoter, done: Done, would: list[str] | None, *, as_json: bool) -> None:
+    from rocm_wheels.release.promotion.channel import done_word
+
+    store, channel, release = promoter.store, done.channel, promoter.release
+    index = store.url_of(f"{release.channel_pages(channel.channel)}/")
+    own = [store.url_of(f"{release.index(one)}/") for one in done.sets]
+    if as_json:
+        said: dict[str, object] = {
+            "action": done.action,
+            "sets": list(done.sets),
+            "family": channel.family,
+            "channel": channel.channel,
+            "revision": channel.revision,
+            "current": channel.current,
+            "shown": list(channel.shown),
+            "index": index,
+            "set_indexes": own,
+            "copied": done.copied,
+            "pages": done.pages,
+            "finished": done.finished,
+        }
+        click.echo(
+            json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
+        )
+        return
+    for line in would or ():
+        click.echo(f"would {line}")
+    word = "nothing to do" if done.action is None else f"{', '.join(done.sets)} {done_word(done.action)}"
+    begun = " (an earlier run had begun it)" if done.finished else ""
+    head = "dry run: " if would is not None else ""
+    click.echo(
+        f"{head}{word}{begun}; {channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
+        f"{done.copied} files copied, {done.pages} pages changed"
+    )
+    click.echo(f"index: {index}")
+    for one in own if done.action == "promote" else ():
+        click.echo(f"index of the set alone, which never changes: {one}")

@@ -1,0 +1,358 @@
+"""Promotion on real stores, asked by real installers: the old release or the new one, at every write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import s3_servers
+from faulty_store import FaultyStore, Killed
+from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
+from test_stage import UV, _pip, stage
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.process import capture
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion import switching
+from rocm_wheels.release.promotion.channel import Channel, read_channel
+from rocm_wheels.release.promotion.promoting import Actor, Done, Promoter
+from rocm_wheels.release.sets import SetDocument, find_set
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+
+RELEASE = Places(load_layout(), FAMILY, "release")
+PAGES = RELEASE.channel_pages("nightly")
+PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
+_point = switching.point
+
+
+def promoter(store: Store, by: str = "ann@here") -> Promoter:
+    return Promoter(store, Places(load_layout(), FAMILY), "nightly", Actor(by, NOW))
+
+
+def promote(store: Store, document: SetDocument, by: str = "ann@here") -> Done:
+    return promoter(store, by).promote(document, lambda: PASSED)
+
+
+def channel_of(store: Store) -> Channel:
+    return read_channel(store, RELEASE, "nightly").channel
+
+
+class Counted(FaultyStore):
+    """A store that tells the second write of a file from the first."""
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        again = sum(one == what for one in self.writes)
+        return super()._write(f"{what} again" if again else what, work, path)
+
+
+class Sets:
+    """A folder in which two sets are staged, and the first is promoted."""
+
+    def __init__(self, folder: Path, root: Path, url: str) -> None:
+        self.root, self.url = root, url
+        self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
+        self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
+        self.rename, self.pages = folder / "rename", folder / "pages"
+        for place in (self.rename, self.pages):
+            store = FolderStore(place)
+            self.fill(self.store(place))
+            add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
+        self.documents = [find_set(store, world.plan().document.id) for world in self.worlds]
+        self.asked: dict[str, str] = {}
+        self.home = folder
+
+    def fill(self, store: Store) -> None:
+        plans = [world.plan() for world in self.worlds]
+        for plan in plans:
+            stage(store, plan)
+        promote(store, plans[0].document)
+
+    @staticmethod
+    def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
+        """Return the store of a copy: pages are replaced one by one where its name says so."""
+        store = Counted(FolderStore(place), at=at, fault=fault)
+        if "pages" in place.name:
+            store.folder = None
+        return store
+
+    def copy(self, mode: str, place: Path) -> Path:
+        target = place.with_name(f"{mode} {place.name}")
+        shutil.copytree(getattr(self, mode), target, symlinks=True)
+        return target
+
+    def get(self, place: Path, tool: str = "uv") -> str:
+        """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
+        pages = sorted((place / PAGES).rglob("index.*"))
+        seen = hashlib.sha256(b"".join(str(p.relative_to(place)).encode() + p.read_bytes() for p in pages))
+        key = f"{tool} {seen.hexdigest()}"
+        if key not in self.asked:
+            self.asked[key] = self._ask(place, tool, ALL)
+        return self.asked[key]
+
+    def _ask(self, place: Path, tool: str, words: list[str]) -> str:
+        options = ["--dry-run", "--target", str(self.home / "none")]
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.home),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
+        index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
+        if tool == "pip":
+            said = capture([*_pip(), "--quiet", "--report", "-", *options, *index, *words], env=env)
+            listed = [one["metadata"] for one in json.loads(said)["install"]]
+            found = {one["name"]: one["version"] for one in listed}
+        else:
+            command = [*UV, *options, *index, *words]
+            said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr
+            lines = [line.split()[1] for line in said.splitlines() if line.strip().startswith("+ ")]
+            found = dict(line.split("==") for line in lines)
+        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
+        return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
+
+
+ALL = ["triton", "torch", "torchvision"]
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
+    root = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch, serving(root) as server:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
+
+
+@pytest.fixture(autouse=True)
+def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(switching, "point", watched_point)
+
+
+def watched_point(store: Store, link: str, target: str) -> None:
+    if isinstance(store, FaultyStore):
+        store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
+    else:
+        _point(store, link, target)
+
+
+def staged_files(place: Path) -> dict[str, int]:
+    return {str(p): p.stat().st_mtime_ns for p in (place / "v2-staging").rglob("*") if p.is_file()}
+
+
+def writes_of(sets: Sets, mode: str, tmp_path: Path, change: Callable[[FaultyStore], Done]) -> list[str]:
+    store = sets.store(sets.copy(mode, tmp_path / "clean"))
+    change(store)
+    assert len(store.writes) == len(set(store.writes))
+    return store.writes
+
+
+def killed_promote(sets: Sets, place: Path, write: str, fault: str) -> None:
+    with pytest.raises((Killed, ReleaseError)):
+        promote(sets.store(place, write, fault), sets.documents[1])
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_the_same_command_finishes_what_was_killed_and_people_never_see_a_mixture(
+    mode: str, sets: Sets, tmp_path: Path
+) -> None:
+    new = sets.documents[1]
+    writes = writes_of(sets, mode, tmp_path, lambda store: promote(store, new))
+    claimed = next(number for number, write in enumerate(writes) if "channels/nightly.json" in write)
+    assert (claimed, len(writes)) == {"rename": (16, 35), "pages": (16, 26)}[mode]
+    seen = []
+    for number, write in enumerate(writes):
+        if mode == "pages" and number < claimed:
+            continue  # nothing differs so far
+        if mode == "rename" and number % 6:
+            continue  # each is killed below
+        place = sets.copy(mode, tmp_path / str(number))
+        before = staged_files(place)
+        if number % 4 == 2:
+            killed_promote(sets, place, write, "error")
+        killed_promote(sets, place, write, "after")
+        seen.append(sets.get(place))
+        if mode == "pages" and write.endswith("/torch/index.json"):
+            assert sets.get(place, "pip") == seen[-1]
+        assert sets.get(finished(sets, place)) == "new"
+        assert staged_files(place) == before
+    assert seen == sorted(seen, reverse=True) and set(seen) == {"old", "new"}
+
+
+def finished(sets: Sets, place: Path) -> Path:
+    """Run the command again, and once more: that writes nothing."""
+    store = sets.store(place)
+    assert promote(store, sets.documents[1]).channel.pending is None
+    assert channel_of(store).current == sets.documents[1].id
+    count = len(store.writes)
+    assert promote(store, sets.documents[1]).action is None
+    assert len(store.writes) == count
+    return place
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
+    mode: str, sets: Sets, tmp_path: Path
+) -> None:
+    old, new = sets.documents
+    writes = writes_of(sets, mode, tmp_path, lambda store: promote(store, new))
+    visible = [write for write in writes if PAGES in write or "channels/nightly.json" in write][:-1]
+    for number, write in enumerate(visible[::2]):
+        place = sets.copy(mode, tmp_path / str(number))
+        killed_promote(sets, place, write, "after")
+        undone = tmp_path / f"undone {mode} {number}"
+        shutil.copytree(place, undone, symlinks=True)
+        store = sets.store(undone)
+        done = promoter(store).abandon(new.id)
+        assert (done.channel.current, done.channel.pending) == (old.id, None)
+        assert sets.get(undone) == "old"
+        last = [one for one in store.writes if PAGES in one][-1:]
+        for fault in last:
+            with pytest.raises(Killed):
+                promoter(sets.store(place, fault, "before")).abandon(new.id)
+            assert sets.get(place) in {"old", "new"}
+            with pytest.raises(ReleaseError, match=r"is being changed: abandon of 2\.9\.2"):
+                promote(sets.store(place), new)
+            assert promoter(sets.store(place)).abandon(new.id).finished
+            assert sets.get(place) == "old"
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_a_set_is_taken_away_again_at_every_write(mode: str, sets: Sets, tmp_path: Path) -> None:
+    old, new = sets.documents
+    start = sets.copy(mode, tmp_path / "start")
+    promote(sets.store(start), new)
+    files = [path for path in start.rglob("*") if path.name.endswith((".whl", "set.json"))]
+    seen = []
+    for number in range(100):
+        place = tmp_path / f"{mode} demoted {number}"
+        shutil.copytree(start, place, symlinks=True)
+        clean = sets.store(place)
+        if number == 0:
+            assert promoter(clean).demote([new.id]).channel.shown == (old.id,)
+            writes = clean.writes
+            assert promoter(clean).demote([new.id]).action is None
+            continue
+        if number > len(writes):
+            break
+        with pytest.raises(Killed):
+            promoter(sets.store(place, writes[number - 1], "after")).demote([new.id])
+        seen.append(sets.get(place))
+        assert promoter(clean).demote([new.id]).channel.current == old.id
+        assert sets.get(place) == "old"
+        assert [path for path in files if not (place / path.relative_to(start)).exists()] == []
+    assert seen == sorted(seen) and set(seen) == {"old", "new"}
+
+
+def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -> None:
+    """At every write of the one the other one comes, with the same set or with none of it."""
+    old, new = sets.documents
+    writes = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
+    for number, write in enumerate(writes[::2]):
+        place = sets.copy("rename", tmp_path / f"same {number}")
+        promote(sets.store(place, write, "raced"), new)
+        assert sets.get(finished(sets, place)) == "new"
+    for mode in ("rename", "pages"):
+        place = sets.copy(mode, tmp_path / "other")
+        store = sets.store(place, "replace v2/gfx94X-dcgpu/channels/nightly.json", "after")
+        with pytest.raises(Killed):
+            promote(store, new, "ann@there")
+        with pytest.raises(
+            ReleaseError, match=r"nightly of .* is being changed: promote of 2\.9\.2-.* by ann@there"
+        ):
+            promoter(sets.store(place)).demote([old.id])
+        slow = promoter(sets.store(place))
+        held = slow.held()
+        promoter(sets.store(place), "bob@here").abandon(new.id)
+        with pytest.raises(
+            ReleaseError, match=r"nightly was changed by somebody else meanwhile: abandon .*bob@here"
+        ):
+            slow._complete(held)
+        assert sets.get(place) == "old"
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+import test_promote as t
+os.fsync = lambda _: None
+t.switching.point = t.watched_point
+for number, write in enumerate({writes!r}):
+    child = os.fork()
+    if not child:
+        fault = "kill -9 after" if write.startswith("remove") else "kill -9 in"
+        place = Path({place!r}) / f"rename {{number}}"
+        store = t.Sets.store(place, write, fault)
+        t.promote(store, t.find_set(store, {new!r}))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, write
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_every_write_may_be_killed_by_the_system(sets: Sets, tmp_path: Path) -> None:
+    """When all is written and has no name yet; a lock goes with its process."""
+    new = sets.documents[1]
+    writes = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
+    places = [sets.copy("rename", tmp_path / str(number)) for number in range(len(writes))]
+    program = KILLED.format(path=sys.path, writes=writes, place=str(tmp_path), new=new.id)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    for place in places:
+        assert sets.get(place) in {"old", "new"}
+        assert sets.get(finished(sets, place)) == "new"
+
+
+# ---- S3
+
+
+def test_promote_on_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
+    bucket, seen, faults = s3_servers.a_bucket(), [0], ["503", "lost"]
+    sets.fill(s3_servers.a_store(bucket=bucket))
+    new = sets.documents[1]
+
+    def fault(method: str, _path: str) -> str:
+        seen[0] += 1
+        return faults[seen[0] // 4 % 2] if seen[0] % 4 == 0 else ""
+
+    with s3_servers.bad_line(fault) as line:
+        store = s3_servers.a_store(line.url, bucket=bucket)
+        assert promote(store, new).channel.current == new.id
+    store = s3_servers.a_store(bucket=bucket)
+    assert promoter(store).demote(None).channel.current == sets.documents[0].id
+    before = {one.path: one.tag for one in store.listing("v2")}
+    clean = Counted(store)
+    assert promote(clean, new).copied == 0
+    changed = {one.path for one in store.listing("v2") if before.get(one.path) != one.tag}
+    assert {write.split()[1] for write in clean.writes} == changed
+    for write in clean.writes[4::9]:
+        promoter(store).demote([new.id])
+        with pytest.raises(Killed):
+            promote(Counted(store, at=write, fault="after"), new)
+        assert promote(store, new).channel.current == new.id
+        require_pins_met(store)
+
+
+def require_pins_met(store: Store) -> None:
+    """Require that what a channel's pages list has all that it pins, there."""
+    listed = {
+        project: store.read(f"{PAGES}/{project}/index.json").content.decode() for project in sorted(ALL)
+    }
+    for number in (1, 2):
+        assert f"torchvision-0.24.{number}" in listed["torchvision"]
+        assert f"torch-2.9.{number}" in listed["torch"]

@@ -1,0 +1,153 @@
+"""``rocm-wheels promote`` and ``demote`` as people type them: gate first, dry run, roll back."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from judged_sets import said
+from release_world import FAMILY, World
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.release.evidence_store import add_evidence
+from rocm_wheels.release.layout import load_layout
+from rocm_wheels.release.promotion.channel import read_channel
+from rocm_wheels.release.sets import find_set
+from rocm_wheels.release.stores.folder import FolderStore
+
+POLICY = """
+channels:
+  nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}
+  stable: {rules: {verify: {fresh: 14d}}}
+families:
+  gfx94X-dcgpu: {bypass_tests_for_releases: true, owner: ann, reason: the <only> card is broken}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def everything(place: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(place)): one.read_bytes() for one in place.rglob("*") if one.is_file()}
+
+
+def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, policy = tmp_path / "store", tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    store = FolderStore(place)
+    ids = []
+    for number, version in enumerate(("2.9.1", "2.9.2")):
+        world = World(tmp_path / version, version)
+        if number:
+            world.wheels[0] = next((tmp_path / "2.9.1").glob("triton*.whl"))
+        assert run_command(cli, [*world.words(str(place)), "--json"]) == 0
+        ids.append(json.loads(capsys.readouterr().out)["set"])
+    old, new = ids
+
+    def words(set_id: str, *more: str, channel: str = "nightly") -> list[str]:
+        return ["promote", str(place), "--set", set_id, "--channel", channel, "--policy", str(policy), *more]
+
+    before = everything(place)
+    assert run_command(cli, words(old)) == 15
+    said_of_gate = capsys.readouterr().err
+    assert f"{old} may not go to nightly" in said_of_gate and "no evidence for 3 of 3 wheels" in said_of_gate
+    assert everything(place) == before
+    assert run_command(cli, words(old, channel="weekly")) == 2
+    assert "the policy has no channel weekly" in capsys.readouterr().err
+    for one in ids:
+        document = find_set(store, one)
+        moment = datetime.now(timezone.utc) - timedelta(hours=1)
+        known = said("verify", document=document, when=moment, added=moment)
+        add_evidence(store, load_layout(), document, known.evidence)
+
+    before = everything(place)
+    assert run_command(cli, words(old, "--dry-run", "--json")) == 0
+    would = json.loads(capsys.readouterr().out)["writes"]
+    assert everything(place) == before
+    assert run_command(cli, words(old)) == 0
+    told = capsys.readouterr().out
+    assert f"{old} promoted; nightly of {FAMILY} is at {old}: 20 files copied" in told
+    made = {write.split()[1] for write in would} - {"v2/gfx94X-dcgpu/simple/nightly"}
+    there = {path for path in everything(place) if path.startswith("v2/") and "/simple/nightly/" not in path}
+    assert made == there - set(before)
+    page = (place / f"v2/{FAMILY}/simple/nightly/torch/index.html").read_text()
+    shown = f"<p>{old}: untested; gfx942: untested; smoke on gfx942: "
+    assert shown in page and "the &lt;only&gt; card is broken" in page
+    data = json.loads((place / f"v2/{FAMILY}/simple/nightly/torch/index.json").read_text())
+    assert [(one["set"], one["state"]) for one in data["_untested"]] == [(old, "untested")]
+
+    assert run_command(cli, words(new, "--json")) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["current"], done["shown"], done["copied"]) == (new, [old, new], 17)
+    assert [url.rsplit("/", 3)[1] for url in done["set_indexes"]] == [new]
+    assert run_command(cli, words(new)) == 0
+    assert "nothing to do; nightly of" in capsys.readouterr().out
+    back = ["demote", str(place), "--channel", "nightly", "--to", old]
+    assert run_command(cli, [*back, "--dry-run"]) == 0
+    assert f"would point v2/{FAMILY}/simple/nightly to" in capsys.readouterr().out
+    assert read_channel(store, _release(), "nightly").channel.current == new
+    assert run_command(cli, back) == 0
+    assert f"{new} demoted; nightly of {FAMILY} is at {old}" in capsys.readouterr().out
+    assert run_command(cli, back) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run_command(cli, ["demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]) == 15
+    assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
+    assert run_command(cli, words(new, "--abandon")) == 15
+    assert "nothing is pending on nightly" in capsys.readouterr().err
+    assert run_command(cli, ["demote", str(place), "--channel", "nightly"]) == 0
+    assert "is at no set" in capsys.readouterr().out
+    assert run_command(cli, ["demote", str(place), "--channel", "nightly"]) == 15
+    assert "shows no sets" in capsys.readouterr().err
+    events = read_channel(store, _release(), "nightly").channel.history
+    assert [(one.action, one.sets) for one in events] == [
+        ("promote", (old,)),
+        ("promote", (new,)),
+        ("demote", (new,)),
+        ("demote", (old,)),
+    ]
+    kept = {path: text for path, text in everything(place).items() if path in before}
+    assert {path for path in before if kept.get(path) != before[path]} == set()
+
+
+def _release():
+    from rocm_wheels.release.layout import Places
+
+    return Places(load_layout(), FAMILY, "release")
+
+
+@pytest.mark.parametrize("damage", ["wheel", "page", "released"])
+def test_only_what_was_tested_is_released(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, place, policy = World(tmp_path / "world"), tmp_path / "store", tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    assert run_command(cli, world.words(str(place))) == 0
+    store, document = FolderStore(place), world.plan().document
+    moment = datetime.now(timezone.utc) - timedelta(hours=1)
+    add_evidence(
+        store, load_layout(), document, said("verify", document=document, when=moment, added=moment).evidence
+    )
+    file = document.files[0]
+    staged = place / world.places.file(file.sha256, file.name)
+    if damage == "wheel":
+        staged.write_bytes(bytes(file.size))
+    if damage == "page":
+        (place / world.places.index(document.id) / "torch/index.html").unlink()
+    if damage == "released":
+        store.create(_release().file(file.sha256, file.name), b"of somebody else")
+    words = ["promote", str(place), "--set", document.id, "--channel", "nightly", "--policy", str(policy)]
+    assert run_command(cli, words) == 15
+    says = {
+        "wheel": "is not what was tested: its sha256 is",
+        "page": "has lost files in staging: v2-staging",
+        "released": "its sha256 is",
+    }
+    assert says[damage] in capsys.readouterr().err
+    assert not (place / _release().document(document.id)).exists()
+    assert not (place / _release().channel("nightly")).exists()

@@ -1,0 +1,131 @@
+"""What ties a set together, and what a channel's document says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judged_sets import a_set, sha, wheel
+from packaging.requirements import Requirement
+
+from rocm_wheels.errors import DataError, ReleaseError
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion.channel import Channel, Pending, Shown, read_channel
+from rocm_wheels.release.promotion.promoting import newer_than
+from rocm_wheels.release.promotion.ties import dependencies_first, refuse_overlaps, require_pins
+from rocm_wheels.release.sets import SetDocument, SetFile
+from rocm_wheels.release.stores.folder import FolderStore
+
+V = "2.9.1+rocm7.1.0"
+PAIR = (wheel("torch"), wheel("torchvision"))
+
+
+def requires(document: SetDocument, *said: str) -> dict[str, list[Requirement]]:
+    """What torchvision requires; the others require nothing."""
+    return {
+        file.name: [Requirement(one) for one in said] if file.project == "torchvision" else []
+        for file in document.files
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "pinned"),
+    [
+        (f"torch=={V}", True),
+        (f"torch==={V}", True),
+        (f"torch>=2,=={V}", True),
+        (f"torch=={V} ; platform_system == 'Linux'", True),
+        ("torch", False),
+        ("torch>=2.9", False),
+        ("torch~=2.9.1", False),
+        ("torch==2.9.*", False),
+        ("torch==2.9.1", False),  # any build of 2.9.1, for any ROCm
+        ("torch===nonsense", False),
+    ],
+)
+def test_wheels_pin_those_of_their_set(said: str, pinned: bool) -> None:
+    document = a_set(*PAIR)
+    if pinned:
+        require_pins(document, requires(document, said))
+    else:
+        with pytest.raises(
+            ReleaseError, match=r"are not pinned to it: torchvision-.* requires torch"
+        ) as found:
+            require_pins(document, requires(document, said))
+        assert "exact versions" in str(found.value.tip)
+
+
+def test_what_nothing_ties_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    document = a_set(*PAIR, wheel("apex"))
+    require_pins(document, requires(document, f"torch=={V}"))
+    assert "nothing ties apex to this set" in capsys.readouterr().err
+
+
+def rebuilt(file: SetFile) -> SetFile:
+    name = file.name.replace("-cp312-cp312", "-1-cp312-cp312").replace("-cp311-cp311", "-1-cp311-cp311")
+    return file.model_copy(update={"name": name, "sha256": sha(name)})
+
+
+def test_wheels_do_not_take_the_place_of_others() -> None:
+    torch, vision = PAIR
+    shown = a_set(*PAIR)
+    refuse_overlaps(a_set(rebuilt(torch), vision), [shown])  # the same set with one project exchanged
+    refuse_overlaps(a_set(wheel("torch", "311"), wheel("torchvision", "311")), [shown])  # another Python
+    newer = vision.model_copy(
+        update={"name": vision.name.replace("2.9.1", "3"), "version": "3", "sha256": sha("3")}
+    )
+    for other in (
+        a_set(rebuilt(torch), rebuilt(vision)),
+        a_set(rebuilt(torch), newer),
+        a_set(rebuilt(torch)),
+    ):
+        with pytest.raises(ReleaseError, match=r"has torch.* in the same version as") as found:
+            refuse_overlaps(other, [shown])
+        assert f"demote {shown.id} first" in str(found.value.tip)
+
+
+def test_dependencies_come_first_and_a_circle_has_an_order() -> None:
+    files = [wheel(one) for one in ("apex", "torch", "torchaudio", "triton")]
+    document = a_set(*files)
+    needs = {"apex": ["torch"], "torch": ["Triton"], "torchaudio": ["torch"], "triton": []}
+    listed = {file.name: [Requirement(f"{one}=={V}") for one in needs[file.project]] for file in files}
+    assert dependencies_first([document], listed) == ["triton", "torch", "apex", "torchaudio"]
+    listed[files[3].name] = [Requirement(f"torch=={V}")]
+    assert sorted(dependencies_first([document], listed)) == sorted(needs)
+
+
+SHOWN = tuple(
+    Shown(set=f"2.9.{n}-{'a' * 12}", when="2026-11-21T12:00:00Z", by="ann", state="tested") for n in (1, 2, 3)
+)
+IDS = [one.set for one in SHOWN]
+
+
+def test_a_channel_remembers_what_was_done() -> None:
+    channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN, current=IDS[2])
+    assert newer_than(channel, IDS[0]) == tuple(IDS[1:])
+    assert newer_than(channel, IDS[2]) == ()
+    with pytest.raises(ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
+        newer_than(channel, "2.9.9")
+    pending = Pending(action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False)
+    begun = channel.with_pending(pending)
+    assert newer_than(begun, IDS[0]) == tuple(IDS[1:])
+    settled = begun.settled()
+    assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
+    assert settled.demoted == set(IDS[1:])
+    assert Channel.model_validate_json(settled.to_json()) == settled
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "is not the document of a channel"),
+        (b'{"schema": 2, "family": "gfx94X-dcgpu", "channel": "stable"}', "is not the document of a channel"),
+        (b'{"schema": 1, "family": "gfx94X-dcgpu", "channel": "nightly"}', "is of nightly of gfx94X-dcgpu"),
+    ],
+)
+def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
+    places = Places(load_layout(), "gfx94X-dcgpu", "release")
+    store = FolderStore(tmp_path)
+    store.create(places.channel("stable"), content)
+    with pytest.raises(DataError, match=says):
+        read_channel(store, places, "stable")
