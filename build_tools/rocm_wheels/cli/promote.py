@@ -47,11 +47,18 @@ def _options(function: Any) -> Any:
 @_options
 @click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @click.option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
+@click.option(
+    "--allow-unpinned",
+    is_flag=True,
+    help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
+    "and the pages say so.",
+)
 def promote(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     channel: str,
     policy: Path | None,
     undo: bool,
+    allow_unpinned: bool,
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
@@ -72,7 +79,9 @@ def promote(  # noqa: PLR0917 - click passes them by name
             return promoter.abandon(document.id)
         return promoter.promote(document, lambda: _verdict(promoter, document, rules))
 
-    promoter = _promoter(store, Places(layout, document.family), channel)
+    promoter = replace(
+        _promoter(store, Places(layout, document.family), channel), allow_unpinned=allow_unpinned
+    )
     _run(promoter, change, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
 
 

@@ -69,12 +69,16 @@ class Done:
 
 @dataclass(frozen=True)
 class Promoter:
-    """One who changes a channel. ``staging`` are the places where the family's sets are staged."""
+    """One who changes a channel. ``staging`` are the places where the family's sets are staged.
+
+    ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
+    """
 
     store: Store
     staging: Places
     channel: str
     actor: Actor
+    allow_unpinned: bool = False
 
     @property
     def release(self) -> Places:
@@ -91,6 +95,7 @@ class Promoter:
         ``judge`` is asked unless the gate was passed when this was begun.
         """
         copied, verdict = 0, None
+        loose: tuple[str, ...] = ()
         for _ in range(_ATTEMPTS):
             held = self.held()
             if held.channel.pending is not None:
@@ -101,12 +106,14 @@ class Promoter:
             if verdict is None:
                 verdict = judge()
                 _require_pass(verdict, self.store)
+                requires = requires_of(self.store, self.staging, document)
+                loose = require_pins(document, requires, allow=self.allow_unpinned)
+                refuse_overlaps(document, documents_of(self.store, self.release, held.channel.shown))
                 copied = copy_set(self.store, self.staging, self.release, document)
-                require_pins(document, requires_of(self.store, self.release, document))
             refuse_overlaps(document, documents_of(self.store, self.release, held.channel.shown))
             state = shown_state(verdict)
             by, now = self.actor.by, self.actor.now
-            shown = Shown(set=document.id, when=now, by=by, state=state.word, told=state.lines)
+            shown = Shown(set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *loose))
             claimed = self._claim(held, "promote", (document.id,), (*held.channel.sets, shown))
             if claimed is not None:
                 return self._complete(claimed, copied)

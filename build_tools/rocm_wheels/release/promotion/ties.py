@@ -46,8 +46,11 @@ def requires_of(store: Store, places: Places, document: SetDocument) -> Requires
     return {file.name: requires for file, requires in zip(document.files, found, strict=True)}
 
 
-def require_pins(document: SetDocument, requires: Requires) -> None:
-    """Raise ReleaseError for wheels that take another version of a project of their set than the set's."""
+def require_pins(document: SetDocument, requires: Requires, *, allow: bool = False) -> tuple[str, ...]:
+    """Raise ReleaseError for wheels that take another version of a project of their set than the set's.
+
+    With ``allow`` they are returned, one sentence each, to be shown with the set.
+    """
     versions = {
         project: {Version(file.version) for file in document.files if file.project == project}
         for project in document.projects
@@ -58,17 +61,19 @@ def require_pins(document: SetDocument, requires: Requires) -> None:
         for one in listed
         if not _pinned(one, versions[canonicalize_name(one.name)])
     ]
-    if loose:
+    if loose and not allow:
         more = f"; and {len(loose) - _SHOWN} more" if len(loose) > _SHOWN else ""
         raise ReleaseError(
             f"wheels of {document.id} are not pinned to it: {'; '.join(loose[:_SHOWN])}{more}",
-            tip="installers would join them with wheels of other sets; build them with exact versions (==)",
+            tip="installers would join them with wheels of other sets: build them with exact versions (==), "
+            "or say --allow-unpinned",
         )
     tied = {str(canonicalize_name(one.name)) for listed in requires.values() for one in listed}
     tied |= {file.project for file in document.files if requires[file.name]}
     alone = [project for project in document.projects if project not in tied]
     if alone and len(document.projects) > 1:
         log.warn(f"nothing ties {', '.join(alone)} to this set: installers choose by version alone")
+    return tuple(f"not pinned: {one}" for one in loose)
 
 
 def _pinned(requirement: Requirement, versions: set[Version]) -> bool:
