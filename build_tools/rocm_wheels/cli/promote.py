@@ -146,27 +146,19 @@ def _family(store: Store, layout: Layout, family: str | None) -> str:
 
 
 def _rules(channel: str, policy: Path | None) -> Policy:
-    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.release.gate.asking import require_channel
     from rocm_wheels.release.gate.policy import load_policy
 
     rules = load_policy(policy)
-    if channel not in rules.channels:
-        tip = f"it has {', '.join(rules.channels)}"
-        raise UsageError(
-            f"the policy has no channel {channel}{did_you_mean(channel, rules.channels)}", tip=tip
-        )
+    require_channel(rules, channel)
     return rules
 
 
 def _verdict(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
-    from rocm_wheels.release.evidence_store import evidence_of, warn_of_clocks
-    from rocm_wheels.release.gate.judge import judge
+    from rocm_wheels.release.gate.asking import ask_gate
 
-    layout = promoter.staging.layout
-    known = evidence_of(promoter.store, layout, document, signers=rules.signers, env=environment())
-    moment = now()
-    warn_of_clocks(known, moment)
-    return judge(rules, promoter.channel, document, known, moment)
+    layout, env = promoter.staging.layout, environment()
+    return ask_gate(promoter.store, layout, document, promoter.channel, policy=rules, now=now(), env=env)[0]
 
 
 def _promoter(store: Store, places: Places, channel: str) -> Promoter:

@@ -31,11 +31,16 @@ def ask_gate(
     Raises UsageError for a channel that the policy does not have, and DataError for evidence that cannot be
     read. Clocks that are wrong are warned of.
     """
+    require_channel(policy, channel)
+    known = evidence_of(store, layout, document, signers=policy.signers, env=env)
+    warn_of_clocks(known, now)
+    return judge(policy, channel, document, known, now), known
+
+
+def require_channel(policy: Policy, channel: str) -> None:
+    """Raise UsageError, with the name that was probably meant, for a channel that a policy does not have."""
     if channel not in policy.channels:
         raise UsageError(
             f"the policy has no channel {channel}{did_you_mean(channel, policy.channels)}",
             tip=f"it has {', '.join(policy.channels)}",
         )
-    known = evidence_of(store, layout, document, signers=policy.signers, env=env)
-    warn_of_clocks(known, now)
-    return judge(policy, channel, document, known, now), known
