@@ -16,6 +16,7 @@ from rocm_wheels.cli.build_request import wheels_request
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned
 from rocm_wheels.pipeline.preflight.look import headers_of
 from rocm_wheels.pipeline.preflight.planned import preflight, subject_of
+from rocm_wheels.pipeline.preflight.subject import PreflightFinding
 from rocm_wheels.pipeline.preflight.table import run_preflight
 
 TAG = f"cp3{sys.version_info[1]}"
@@ -63,15 +64,20 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
     for folder in ("dist", "dist/gfx942", "dist/gfx1100"):
         (root.parent / folder).mkdir()
     (root.parent / "dist" / "gfx942" / name).touch()
-    assert [f.check for f in preflight(planned(root))] == []
-    [finding] = preflight(planned(root, "--per-target"))
+
+    def foreign(*words: str) -> list[PreflightFinding]:
+        """Without what depends on the machine that the tests run on: its disk, its memory."""
+        return [f for f in preflight(planned(root, *words)) if f.check == "foreign-wheels"]
+
+    assert foreign() == []
+    [finding] = foreign("--per-target")
     assert finding.severity == "error"
     assert f"dist/gfx942/{name} is in the output folder" in finding.text
 
 
 def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
     subject = subject_of(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
-    [finding] = run_preflight(subject)
+    [finding] = [one for one in run_preflight(subject) if one.check != "disk"]  # of this machine
     assert (finding.check, finding.severity) == ("programs", "error")
     assert "there is no C++ compiler" in finding.text
 
