@@ -41,8 +41,11 @@ class Site:
 
     def __init__(self, root: Path, packages: Path, *requirements: str) -> None:
         self.prefix, self.packages = root / "venv", packages
+        # A cache of its own, and copies: what is damaged here may be nobody else's file.
         self.env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
-            "PYTHONDONTWRITEBYTECODE": "1"
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "UV_CACHE_DIR": str(packages.parent / "uv-cache"),
+            "UV_LINK_MODE": "copy",
         }
         self.uv("venv", "--no-project", "--python", sys.executable, str(self.prefix))
         self.before = self.files()
