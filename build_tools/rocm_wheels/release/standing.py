@@ -1,0 +1,143 @@
+"""What is known of sets on each GPU target, and which of several is the newest that is good there.
+
+By the gate's rule of what counts, and no other (``gate.on_gpus.state_of``):
+
+- *tested* on a target: results of one kind at least (smoke tests, full tests) pass there, however old, and no
+  failure of any kind stands. *failed*: a failure stands, whatever passed. *untested*: neither.
+- A set has *passed* on a target when it is tested there; of one kind (``smoke``, ``tests``) when it would be
+  by the results of that kind alone. A set that is not for a target has not passed on it.
+- The *newest* is the one that was created last; of several created in the same second, the greatest id.
+- The *last known good* is the newest that passed on a target, of those that nobody took back. Why a set was
+  demoted is written nowhere, so each one that was demoted is taken back: for a channel, those that it
+  showed once and does not show; where no channel is asked for, those that no channel shows any more.
+
+For a channel its own demands hold (signatures, passes after a failure). Where none is asked for, a failure
+stands as long as it does for any channel of the policy, and a result counts that counts for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+
+from rocm_wheels.model.gfx import base_target
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.case import Case
+from rocm_wheels.release.gate.needed import targets_of
+from rocm_wheels.release.gate.on_gpus import state_of
+from rocm_wheels.release.gate.policy import ChannelPolicy, Policy
+from rocm_wheels.release.gate.verdict import TargetState
+from rocm_wheels.release.sets import SetDocument
+
+TestKind = Literal["smoke", "tests"]
+_NO_CHANNEL = "any"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set and all that is known of it."""
+
+    document: SetDocument
+    known: tuple[Known, ...] = ()
+
+
+def standings(
+    document: SetDocument,
+    known: Sequence[Known],
+    policy: Policy,
+    now: datetime,
+    *,
+    channel: str | None = None,
+    kind: TestKind | None = None,
+) -> tuple[TargetState, ...]:
+    """Return what is known of a set on each of its targets, sorted; ``kind``: by such results alone.
+
+    Pure. Raises KeyError for a channel that the policy does not have.
+    """
+    case = _case(document, known, policy, now, channel=channel, kind=kind)
+    return tuple(state_of(case, gfx) for gfx in targets_of(document))
+
+
+def passed_on(
+    document: SetDocument,
+    known: Sequence[Known],
+    gfx: str,
+    policy: Policy,
+    now: datetime,
+    *,
+    channel: str | None = None,
+    kind: TestKind | None = None,
+) -> bool:
+    """Tell whether a set passed on a target (its features, ``:xnack-``, do not matter)."""
+    target = base_target(gfx)
+    if target not in targets_of(document):
+        return False
+    case = _case(document, known, policy, now, channel=channel, kind=kind)
+    return state_of(case, target).state == "tested"
+
+
+def newest_first(documents: Iterable[SetDocument]) -> list[SetDocument]:
+    """Return sets in the order in which the newest is looked for."""
+    return sorted(documents, key=lambda one: (one.created, one.id), reverse=True)
+
+
+def newest_passed(
+    sets: Iterable[Candidate],
+    gfx: str,
+    policy: Policy,
+    now: datetime,
+    *,
+    channel: str | None = None,
+    kind: TestKind | None = None,
+) -> Candidate | None:
+    """Return the first of ``sets`` (newest first) that passed on a target; the rest is not taken from it."""
+    for one in sets:
+        if passed_on(one.document, one.known, gfx, policy, now, channel=channel, kind=kind):
+            return one
+    return None
+
+
+def last_known_good(
+    sets: Iterable[Candidate],
+    gfx: str,
+    policy: Policy,
+    now: datetime,
+    *,
+    channel: str | None = None,
+    taken_back: Container[str] = frozenset(),
+) -> Candidate | None:
+    """Return the last known good of ``sets`` (newest first) on a target; ``taken_back`` are ids."""
+    kept = (one for one in sets if one.document.id not in taken_back)
+    return newest_passed(kept, gfx, policy, now, channel=channel)
+
+
+def _case(
+    document: SetDocument,
+    known: Sequence[Known],
+    policy: Policy,
+    now: datetime,
+    *,
+    channel: str | None,
+    kind: TestKind | None,
+) -> Case:
+    counted = tuple(one for one in known if kind is None or one.evidence.kind == kind)
+    moment = now.astimezone(timezone.utc)
+    if channel is not None:
+        if channel not in policy.channels:
+            raise KeyError(channel)
+        return Case(policy, channel, document, counted, moment)
+    return Case(_without_channel(policy), _NO_CHANNEL, document, counted, moment)
+
+
+def _without_channel(policy: Policy) -> Policy:
+    """Return a policy with one channel, which believes failures as the strictest, passes as the mildest."""
+    channels = policy.channels.values()
+    required = all(one.signed == "required" for one in channels)
+    asked = ChannelPolicy(
+        rules=next(iter(channels)).rules,
+        passes_after_failure=max(one.passes_after_failure for one in channels),
+        signed="required" if required else "optional",
+    )
+    return policy.model_copy(update={"channels": {_NO_CHANNEL: asked}})

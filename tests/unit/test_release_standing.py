@@ -1,0 +1,117 @@
+"""What is known of sets on targets, and which is the newest that is good there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
+
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.standing import (
+    Candidate,
+    TestKind,
+    last_known_good,
+    newest_first,
+    newest_passed,
+    passed_on,
+    standings,
+)
+
+TWO = policy(
+    "channels: {nightly: {rules: {verify: {fresh: 14d}}},"
+    " stable: {passes_after_failure: 2, signed: required, rules: {verify: {fresh: 1d}}}}\n"
+    f"signers: {{ann: ssh-ed25519 {'A' * 68}}}"
+)
+SETS = [
+    a_set(wheel("torch", "312", size=number), created=f"2026-11-{number:02}T00:00:00Z",
+          lock={"digest": f"{number:064x}", "path": "sources.lock.json"}, id=f"2.9.1-{number:012x}")
+    for number in range(1, 5)
+]  # fmt: skip
+A_YEAR = 24 * 365
+
+
+def states(*known: Known, channel: str | None = None, kind: TestKind | None = None) -> dict[str, str]:
+    return {one.gfx: one.state for one in standings(SETS[0], known, TWO, NOW, channel=channel, kind=kind)}
+
+
+def of_first(*args: str, **more: object) -> Known:
+    return said(*args, document=SETS[0], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("known", "channel", "kind", "expected"),
+    [
+        ([], None, None, "untested"),
+        ([of_first("verify")], None, None, "untested"),
+        ([of_first("smoke")], None, None, "tested"),
+        ([of_first("smoke", hours=A_YEAR)], None, None, "tested"),
+        ([of_first("smoke", gfx="gfx1031")], None, None, "untested"),
+        ([of_first("smoke"), of_first("tests", "fail")], None, None, "failed"),
+        ([of_first("smoke"), of_first("tests", "fail")], None, "smoke", "tested"),
+        ([of_first("smoke"), of_first("tests", "fail")], None, "tests", "failed"),
+        ([of_first("smoke")], None, "tests", "untested"),
+        # a pass that came after: enough for nightly, not for stable, so not where no channel is asked for
+        ([of_first("smoke", "fail", hours=3), of_first("smoke")], "nightly", None, "tested"),
+        ([of_first("smoke", "fail", hours=3), of_first("smoke")], None, None, "failed"),
+        ([of_first("smoke", "fail", hours=3), of_first(hours=2), of_first()], None, None, "tested"),
+        # signatures are for the channel that wants them
+        ([of_first("smoke")], "stable", None, "untested"),
+        ([of_first("smoke", signer="ann")], "stable", None, "tested"),
+        ([of_first("smoke", trouble="its signature is not of what it says")], None, None, "untested"),
+        ([of_first("smoke", hours=-9)], None, None, "untested"),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_a_target(
+    known: list[Known], channel: str | None, kind: TestKind | None, expected: str
+) -> None:
+    assert states(*known, channel=channel, kind=kind)["gfx1030"] == expected
+    passed = passed_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
+    assert passed == (expected == "tested")
+
+
+def test_a_set_that_is_not_for_a_target_has_not_passed_on_it() -> None:
+    assert not passed_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW)
+    with pytest.raises(KeyError, match="beta"):
+        standings(SETS[0], [], TWO, NOW, channel="beta")
+
+
+@pytest.mark.parametrize("text", [ONE, EVERY])
+def test_for_a_channel_it_is_what_its_gate_says(text: str) -> None:
+    rules = policy(text)
+    (channel,) = rules.channels
+    for outcome, gfx in product(("pass", "fail", "crash"), ("gfx1030", "gfx1031", None)):
+        known = [of_first("smoke", outcome, gfx=gfx, hours=5), of_first("smoke")]
+        verdict = judge(rules, channel, SETS[0], known, NOW)
+        assert standings(SETS[0], known, rules, NOW, channel=channel) == verdict.targets
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(["pass", "fail", "none"]), min_size=4, max_size=4), st.sets(st.integers(0, 3))
+)
+def test_the_newest_that_passed_and_the_last_good_one(results: list[str], back: set[int]) -> None:
+    known = {
+        document.id: () if result == "none" else (said("smoke", result, document=document),)
+        for document, result in zip(SETS, results, strict=True)
+    }
+    taken: list[str] = []
+
+    def offered() -> Iterator[Candidate]:
+        for document in newest_first(reversed(SETS)):
+            taken.append(document.id)
+            yield Candidate(document, known[document.id])
+
+    passed = [one for one, result in zip(SETS, results, strict=True) if result == "pass"]
+    found = newest_passed(offered(), "gfx1030", TWO, NOW)
+    assert (found.document if found else None) == (passed[-1] if passed else None)
+    assert taken == [one.id for one in reversed(SETS[SETS.index(passed[-1]) if passed else 0 :])]
+    ids = {SETS[number].id for number in back}
+    good: list[SetDocument] = [one for one in passed if one.id not in ids]
+    found = last_known_good(offered(), "gfx1030", TWO, NOW, taken_back=ids)
+    assert (found.document if found else None) == (good[-1] if good else None)
