@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import ending, groups, log
-from rocm_wheels.errors import DataError, UsageError, named
+from rocm_wheels.errors import DataError, RocmWheelsError, UsageError, named
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -205,8 +205,15 @@ def _take(path: Path) -> Callable[[], None] | None:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) -> Iterator[None]:
-    """Hold a folder for this run alone; another run gets a UsageError that names the holder.
+def exclusive(
+    folder: Path,
+    *,
+    what: str,
+    tip: str = WAIT,
+    patience: float = 0,
+    error: type[RocmWheelsError] = UsageError,
+) -> Iterator[None]:
+    """Hold a folder for this run alone; another run gets an ``error`` that names the holder.
 
     ``tip`` is for that other run, which waits for ``patience`` seconds and says so. The lock belongs
     to the process: it ends with it, also by ``kill -9``. Programs that a killed holder had started and
@@ -224,7 +231,7 @@ def exclusive(folder: Path, *, what: str, tip: str = WAIT, patience: float = 0) 
             log.note(f"{said}; waiting")
             release = _acquire(lock, patience)
         if release is None:
-            raise UsageError(said, tip=tip)
+            raise error(said, tip=tip)
     try:
         if left := groups.end_left_behind(folder / ".groups"):
             log.warn(f"ended {len(left)} processes of a run that was killed: {', '.join(map(str, left))}")

@@ -33,6 +33,7 @@ from rocm_wheels.errors import HostError
 from rocm_wheels.hosts.install import Request, carry_out, make_plan
 from rocm_wheels.hosts.install.cache import Cache
 from rocm_wheels.index.server import IndexServer
+from rocm_wheels.workspace import exclusive
 
 SET = {
     "mpmath": "1.3.0",
@@ -299,6 +300,18 @@ def test_a_plan_is_not_carried_out_where_another_run_came_first(
     with pytest.raises(HostError, match="has changed since this was planned: torch"):
         carry_out(planned, cache, env)
     assert venv.packages() == {"torch": "2.9.1"}
+
+
+def test_an_environment_is_changed_by_one_run_at_a_time_whatever_cache_each_has(
+    index: IndexServer, venv: Environment, tmp_path: Path
+) -> None:
+    asked, env = Request(("torch",), index.url, python=venv.prefix, gfx=("gfx942",)), dict(os.environ)
+    planned = make_plan(asked, Cache(tmp_path / "cache"), env)
+    held = exclusive(venv.site / ".rocm-wheels", what="installing")
+    with held, pytest.raises(HostError, match="in use by process"):
+        carry_out(planned, Cache(tmp_path / "other"), env)
+    assert venv.packages() == {}
+    carry_out(planned, Cache(tmp_path / "other"), env)
 
 
 def test_a_torch_that_is_not_what_its_index_says_is_found_out(

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels import log, process
 from rocm_wheels.errors import DataError, HostError
 from rocm_wheels.hosts.install.belonging import unmet
-from rocm_wheels.hosts.install.cache import Cache, key_of
+from rocm_wheels.hosts.install.cache import Cache
 from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 from rocm_wheels.hosts.install.offers import Offer
@@ -54,8 +54,11 @@ def carry_out(
     if not plan.changed:
         return check(plan, {})
     cache.require_writable()
-    place = cache.lock(f"environment-{key_of(str(plan.target.environment.prefix))[:16]}")
-    with exclusive(place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER):
+    # in the environment itself: others who install into it may have another cache
+    place = plan.target.places[0] / ".rocm-wheels"
+    with exclusive(
+        place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER, error=HostError
+    ):
         _require_as_planned(plan)
         files = _fetch(plan, cache, patience)
         folder = plan.folder(cache)
