@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import Record, load
@@ -20,11 +21,17 @@ from rocm_wheels.records import Record, load
 LOCK = "sources.lock.json"
 SET = "set.json"
 Area = Literal["staging", "release"]
+_SUMMARY = "sets.json"
+_OF_FAMILIES = ("sets", "files", "evidence", "pages", "channels", "views", "support")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
 class Layout(Record):
-    """The names: ``staging`` and ``release`` are areas, the others folders of a family."""
+    """The names: ``staging`` and ``release`` are areas, the others folders of a family.
+
+    ``support`` is a document of a family and one of the whole area, beside which ``public`` lies. Names that
+    came later have defaults: a layout that does not know them stays one.
+    """
 
     staging: str
     release: str
@@ -33,6 +40,9 @@ class Layout(Record):
     evidence: str
     pages: str
     channels: str
+    views: str = "by-gfx"
+    support: str = "support.json"
+    public: str = "public.json"
 
     @field_validator("*")
     @classmethod
@@ -40,6 +50,18 @@ class Layout(Record):
         if not all(_PART.fullmatch(part) for part in value.split("/")):
             raise ValueError("it must be a relative path of plain names")
         return value
+
+    @model_validator(mode="after")
+    def _each_its_own(self) -> Layout:
+        """A name that a layout leaves out may be one that it gives to something else."""
+        names = {name: getattr(self, name) for name in _OF_FAMILIES}
+        for name, value in names.items():
+            for other, taken in {**names, "the listing of sets": _SUMMARY}.items():
+                if name != other and f"{value}/".startswith(f"{taken}/"):
+                    raise PydanticCustomError(
+                        "layout", "{said}", {"said": f"{name} ({value}) is in {other} ({taken}): rename one"}
+                    )
+        return self
 
 
 @dataclass(frozen=True)
@@ -101,10 +123,27 @@ class Places:
         """The document that says which set a channel is at."""
         return f"{self.root}/{self.layout.channels}/{channel}.json"
 
+    def builds(self, name: str) -> str:
+        """The folder in which the pages of an index are built, where all of them change at once."""
+        return f"{self.root}/{self.layout.channels}/{name}.pages"
+
+    def view(self, gfx: str, channel: str) -> str:
+        """The index of the newest set of a channel that passed on a GPU target."""
+        return f"{self.root}/{self.layout.views}/{gfx}/{channel}"
+
+    def known(self, channel: str) -> str:
+        """The document of what is known of the sets of a channel, and which of them its views show."""
+        return f"{self.root}/{self.layout.views}/{channel}.json"
+
+    @property
+    def support(self) -> str:
+        """The document that says for which machines there are wheels."""
+        return f"{self.root}/{self.layout.support}"
+
     @property
     def summary(self) -> str:
         """A short listing of all sets, which can be made again at any time."""
-        return f"{self.root}/sets.json"
+        return f"{self.root}/{_SUMMARY}"
 
 
 def load_layout(path: Path | None = None) -> Layout:

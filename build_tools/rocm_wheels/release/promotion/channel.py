@@ -17,17 +17,20 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetId
 from rocm_wheels.release.stores.store import Missing, Store
 
-Action = Literal["promote", "demote", "abandon"]
-_DONE = {"promote": "promoted", "demote": "demoted", "abandon": "put back"}
+Action = Literal["promote", "demote", "abandon", "refresh"]
+State = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
+_DONE = {"promote": "promoted", "demote": "demoted", "abandon": "put back", "refresh": "told anew"}
 
 
 class Shown(Record):
-    """A set on a channel: since when, by whom, and what its gate said of tests then, in plain lines."""
+    """A set on a channel: since when, by whom, and what was known of tests when it was last looked at.
+
+    That is a word, and plain lines."""
 
     set: SetId
     when: str
     by: str
-    state: Literal["tested", "partly tested", "untested"]
+    state: State
     told: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Promote, demote, abandon: claim the channel, change its pages, clear the claim.
+"""Promote, demote, abandon, tell anew: claim the channel, change its pages, clear the claim.
 
 1. a set that its gate lets pass is copied to the release area; nobody has a link to it yet
 2. the channel's document says what is to change: of two who say so, one is told of the other
@@ -99,6 +99,9 @@ class Promoter:
         for _ in range(_ATTEMPTS):
             held = self.held()
             if held.channel.pending is not None:
+                if held.channel.pending.action == "refresh":
+                    self._complete(held)
+                    continue
                 _require_same(held.channel, "promote", (document.id,))
                 return self._complete(held, copied, finished=True)
             if document.id in held.channel.shown:
@@ -128,6 +131,9 @@ class Promoter:
             held = self.held()
             channel = held.channel
             if channel.pending is not None:
+                if channel.pending.action == "refresh":
+                    self._complete(held)
+                    continue
                 _require_same(channel, "demote", wanted)
                 return self._complete(held, finished=True)
             if wanted is None and not channel.sets:
@@ -142,6 +148,21 @@ class Promoter:
             if claimed is not None:
                 return self._complete(claimed)
         raise self._busy()
+
+    def tell(self, held: Held, goal: tuple[Shown, ...]) -> Done:
+        """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
+
+        Raises Changed when somebody else changed the channel meanwhile.
+        """
+        pending = held.channel.pending
+        if pending is not None:
+            _require_same(held.channel, "refresh", None)
+            return self._complete(held, finished=True)
+        told = tuple(new.set for new, old in zip(goal, held.channel.sets, strict=True) if new != old)
+        claimed = self._claim(held, "refresh", told, goal)
+        if claimed is None:
+            raise _lost(self.held().channel)
+        return self._complete(claimed)
 
     def abandon(self, set_id: str) -> Done:
         """Put back what the channel showed before a change of a set was begun.
@@ -185,7 +206,8 @@ class Promoter:
         """Do what is pending, and say so in the document."""
         pending = held.channel.pending
         assert pending is not None
-        pages = self._exchange(held, pending.goal, pending.sets, adds=pending.adds)
+        sets = () if pending.action == "refresh" else pending.sets  # links stay: any order will do
+        pages = self._exchange(held, pending.goal, sets, adds=pending.adds)
         settled = held.channel.settled()
         try:
             write_channel(self.store, self.release, settled, held.tag)
@@ -213,8 +235,8 @@ class Promoter:
             requires.update(requires_of(self.store, self.release, document))
         pages = pages_of(self.store, self.release, self.channel, goal)
         order = dependencies_first(documents, requires)
-        change = Exchange(self.release, self.channel, pages, order, adds, check)
-        return exchange(self.store, change)
+        folder, builds = self.release.channel_pages(self.channel), self.release.builds(self.channel)
+        return exchange(self.store, Exchange(folder, builds, pages, order, adds, check))
 
     def _busy(self) -> ReleaseError:
         return ReleaseError(f"{self.channel} is changed by others all the time", tip=AGAIN)
@@ -269,10 +291,12 @@ def _other(channel: Channel) -> ReleaseError:
     tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {back}"
     if pending.action == "abandon":
         tip = f"wait for it; if that run is gone, finish it: {back}"
+    if pending.action == "refresh":
+        tip = "wait for it; if that run is gone, `rocm-wheels refresh STORE` finishes it"
     return ReleaseError(f"{channel.channel} of {channel.family} is being changed: {pending}", tip=tip)
 
 
-def _lost(found: Channel) -> ReleaseError:
+def _lost(found: Channel) -> Changed:
     last = found.pending or (found.history[-1] if found.history else "nothing is known of it")
     tip = "look at it, then run the same command again: it sees to the pages, too"
-    return ReleaseError(f"{found.channel} was changed by somebody else meanwhile: {last}", tip=tip)
+    return Changed(f"{found.channel} was changed by somebody else meanwhile: {last}", tip=tip)

@@ -1,4 +1,4 @@
-"""How the pages of a channel are exchanged.
+"""How the pages of a channel, or of another index that changes, are exchanged.
 
 In a folder of Linux or macOS the name of the index is a symbolic link: all pages are built beside, and
 one rename points the link there. Elsewhere (S3, other stores, Windows, where links need a privilege and a
@@ -20,7 +20,6 @@ from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.views import HTML, JSON
 from rocm_wheels.parallel import each
-from rocm_wheels.release.layout import Places
 from rocm_wheels.release.promotion.rehearsal import Rehearsal
 from rocm_wheels.release.stores.store import AGAIN, Changed, Exists, Missing, Store
 from rocm_wheels.workspace import exclusive
@@ -31,26 +30,23 @@ _PATIENCE = 60.0  # seconds; the lock is held for a rename
 
 @dataclass(frozen=True)
 class Exchange:
-    """Pages that a channel is to have. ``order`` are projects, dependencies first; ``adds`` when sets come.
+    """Pages that an index is to have; none: it is to go. ``adds`` when sets come.
 
-    ``check`` raises when the change is not ours any more: it is asked before each write that people see.
+    ``folder`` is where they are, ``builds`` a folder for them where all change at once. ``order`` are projects,
+    dependencies first. ``check`` raises when the change is not ours any more: it is asked before each write
+    that people see.
     """
 
-    places: Places
-    channel: str
+    folder: str
+    builds: str
     pages: Mapping[str, bytes]
     order: Sequence[str]
     adds: bool
     check: Callable[[], None]
 
-    @property
-    def folder(self) -> str:
-        """Where the pages are."""
-        return self.places.channel_pages(self.channel)
-
 
 def exchange(store: Store, change: Exchange) -> int:
-    """Let a channel have its pages and nothing else, and return how many were written or removed."""
+    """Let an index have its pages and nothing else, and return how many were written or removed."""
     if is_one_rename(store, change.folder):
         return _by_rename(store, change)
     if store.folder is not None:
@@ -68,21 +64,24 @@ def is_one_rename(store: Store, folder: str) -> bool:
 
 def _by_rename(store: Store, change: Exchange) -> int:
     assert store.folder is not None
-    builds = f"{change.places.root}/{change.places.layout.channels}/{change.channel}.pages"
     hasher = hashlib.sha256()
     for path, content in sorted(change.pages.items()):
         hasher.update(f"{path}\0{len(content)}\0".encode() + content)
-    build = f"{builds}/{hasher.hexdigest()[:16]}"
+    build = f"{change.builds}/{hasher.hexdigest()[:16]}"
     skip = len(change.folder)
     wanted = {build + path[skip:]: content for path, content in change.pages.items()}
     writes = sum(each(lambda item: _put(store, *item), wanted.items(), jobs=_JOBS))
     link, target = store.folder / change.folder, store.folder / build
     with contextlib.nullcontext() if isinstance(store, Rehearsal) else _alone(store):
         change.check()
-        if not (link.is_symlink() and link.resolve() == target.resolve()):
+        if not change.pages:
+            if link.is_symlink():
+                unpoint(store, change.folder)
+                writes += 1
+        elif not (link.is_symlink() and link.resolve() == target.resolve()):
             point(store, change.folder, build)
             writes += 1
-    for listed in list(store.listing(builds)):
+    for listed in list(store.listing(change.builds)):
         if listed.path not in wanted:
             store.remove(listed.path)
     return writes
@@ -114,6 +113,22 @@ def point(store: Store, link: str, target: str) -> None:
         raise ReleaseError(f"cannot point {place} to {target}", tip=AGAIN) from failure
 
 
+def unpoint(store: Store, link: str) -> None:
+    """Have a name in a folder mean nothing any more, and drop the folders that this leaves empty."""
+    if isinstance(store, Rehearsal):
+        store.would(f"remove {link}")
+        return
+    assert store.folder is not None
+    place = store.folder / link
+    try:
+        place.unlink(missing_ok=True)
+    except OSError as failure:
+        raise ReleaseError(f"cannot remove {place}", tip=AGAIN) from failure
+    with contextlib.suppress(OSError):  # there is something else in it
+        while (place := place.parent) != store.folder:
+            place.rmdir()
+
+
 def _state(store: Store) -> Path:
     assert store.folder is not None
     place = store.folder / ".store" / "channels"
@@ -122,7 +137,7 @@ def _state(store: Store) -> Path:
 
 
 def _alone(store: Store) -> contextlib.AbstractContextManager[None]:
-    return exclusive(_state(store), what="a change of a channel", patience=_PATIENCE)
+    return exclusive(_state(store), what="a change of pages", patience=_PATIENCE)
 
 
 def _one_by_one(store: Store, change: Exchange) -> int:
@@ -135,8 +150,8 @@ def _one_by_one(store: Store, change: Exchange) -> int:
     for project in sorted(known, key=lambda one: (rank.get(one, -1), one)):
         writes += _project_pages(store, change, project, there)
     for name in (JSON, HTML):
-        path = f"{change.folder}/{name}"
-        writes += _put(store, path, change.pages[path], change.check)
+        if (path := f"{change.folder}/{name}") in change.pages:
+            writes += _put(store, path, change.pages[path], change.check)
     for path in sorted(there - set(change.pages)):
         if store.head(path) is not None:
             change.check()
@@ -182,5 +197,5 @@ def _put(store: Store, path: str, content: bytes, check: Callable[[], None] | No
         with contextlib.suppress(Missing):
             if store.read(path).content == content:  # another run does the same
                 return False
-        raise ReleaseError(f"{path} was changed by somebody else meanwhile", tip=AGAIN) from cause
+        raise Changed(f"{path} was changed by somebody else meanwhile", tip=AGAIN) from cause
     return True
