@@ -32,9 +32,9 @@ _PATIENCE = 60.0  # seconds; the lock is held for a rename
 class Exchange:
     """Pages that an index is to have; none: it is to go. ``adds`` when sets come.
 
-    ``folder`` is where they are, ``builds`` a folder for them where all change at once. ``order`` are projects,
-    dependencies first. ``check`` raises when the change is not ours any more: it is asked before each write
-    that people see.
+    ``folder`` is where they are, ``builds`` a folder for them where all change at once. ``order`` are
+    projects, dependencies first. ``check`` raises when the change is not ours any more: it is asked before
+    each write that people see.
     """
 
     folder: str
