@@ -1,4 +1,4 @@
-"""``rocm-wheels releases``: the sets of a store."""
+"""``rocm-wheels releases``: the sets of a store, what channels show, which set is good on which GPU."""
 
 from __future__ import annotations
 
@@ -10,29 +10,102 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import now
+from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.stage import layout_option
-from rocm_wheels.errors import ReleaseError
+from rocm_wheels.errors import ReleaseError, UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.release.overview import Overview, Row
+    from rocm_wheels.release.queries import Answer, Inquiry
+    from rocm_wheels.release.standing import TestKind
+
+_HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing and what is known of them.
+
+A set that is staged only in part is no set yet; how many there are is said.
+
+With --channel: the sets that people get there, since when and by whom, what was told of their tests then and
+what is known now. With --passed: the newest set that passed its tests on a GPU target. With --last-good: the
+newest that passed, of those that nobody took back; for each target, or for that of --passed. All count
+results as the gate does: a failure stands until passes made it good. The exit code is 15 where the target
+that was asked for has no such set.
+
+\b
+JSON (keys are added, never renamed):
+  sets, unfinished                                      without the options below
+  channels: [family, channel, revision, index, pending,
+    sets: [set, version, rocm, since, by, index, then: {state, told},
+      now: {state, told, targets: [gfx, state, by, pythons, when]}]]
+  channel, kind, answers: [gfx, set, family, version, rocm, created, why,
+    index, install, newer: [set, family, why]]          set is null: none
+"""
 
 
-@click.command("releases")
+@click.command("releases", help=_HELP)
 @click.argument("store", metavar="STORE")
 @click.option("--family", metavar="NAME", help="Only the sets of this GPU family.")
+@click.option(
+    "--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable."
+)
+@click.option("--passed", metavar="GFX", help="Find the newest set that passed on this GPU target: gfx942.")
+@click.option(
+    "--kind",
+    type=click.Choice(["any", "smoke", "tests"]),
+    help="What it must have passed, with --passed: smoke tests, torch's own tests, or any and failed none"
+    "  [default: any].",
+)
+@click.option("--last-good", is_flag=True, help="Find the last known good set of each GPU target.")
+@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @layout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the sets as JSON.")
-def command(store: str, family: str | None, store_layout: Path | None, as_json: bool) -> None:
-    """List the staged sets of STORE, newest first: version, ROCm, what is missing, and what is known of them.
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    family: str | None,
+    channel: str | None,
+    passed: str | None,
+    kind: str | None,
+    last_good: bool,
+    policy: Path | None,
+    store_layout: Path | None,
+    as_json: bool,
+) -> None:
+    """List or find sets."""
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release.stores import open_store
 
-    A set that is staged only in part is no set yet; how many there are is said.
-    """
+    asks = channel is not None or passed is not None or last_good
+    if kind is not None and (passed is None or last_good):
+        tip = "the last good set passed some tests and failed none" if last_good else "add --passed GFX"
+        raise UsageError("--kind goes with --passed alone", tip=tip)
+    if policy is not None and not asks:
+        raise UsageError("--policy has no effect here", tip="it goes with --channel, --passed, --last-good")
+    if not asks:
+        _list(store, family, store_layout, as_json=as_json)
+        return
+    from rocm_wheels.release.gate.asking import require_channel
+    from rocm_wheels.release.gate.policy import load_policy
+    from rocm_wheels.release.queries import Inquiry, require_target
+
+    rules = load_policy(policy)
+    if channel is not None:
+        require_channel(rules, channel)
+    gfx = None if passed is None else require_target(passed)
+    opened, layout = open_store(store, environment()), load_layout(store_layout)
+    inquiry = Inquiry(opened, layout, rules, now(), environment(), family)
+    if gfx is not None or last_good:
+        only: TestKind | None = "smoke" if kind == "smoke" else "tests" if kind == "tests" else None
+        _find(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)
+    elif channel is not None:
+        _show_channels(inquiry, channel, as_json=as_json)
+
+
+def _list(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.overview import overviews
     from rocm_wheels.release.results import results_of
     from rocm_wheels.release.stores import open_store
 
-    opened, layout = open_store(store, environment()), load_layout(store_layout)
+    opened, layout = open_store(place, environment()), load_layout(store_layout)
     found = overviews(opened, layout, family=family)
     results = {one.family: results_of(opened, layout, one.family) for one in found}
     rows = sorted(
@@ -67,3 +140,53 @@ def _tell(found: list[Overview]) -> None:
             )
     if damaged := [fault for one in found for fault in one.damaged]:
         raise ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
+
+
+def _show_channels(inquiry: Inquiry, channel: str, *, as_json: bool) -> None:
+    from rocm_wheels.cli.releases_text import channel_as_json, channel_lines
+    from rocm_wheels.release.queries import channels_now
+
+    found = channels_now(inquiry, channel)
+    if as_json:
+        click.echo(json.dumps({"channels": [channel_as_json(one) for one in found]}, indent=1))
+        return
+    for one in found:
+        click.echo("\n".join(channel_lines(one)))
+    if not found:
+        where = f" of {inquiry.family}" if inquiry.family else ""
+        log.note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
+
+
+def _find(
+    inquiry: Inquiry,
+    gfx: str | None,
+    *,
+    channel: str | None,
+    kind: TestKind | None,
+    good: bool,
+    as_json: bool,
+) -> None:
+    from rocm_wheels.cli.releases_text import answer_as_json, answer_lines
+    from rocm_wheels.release.queries import last_good, newest_that_passed
+
+    if good or gfx is None:
+        answers = last_good(inquiry, (gfx,) if gfx else (), channel=channel)
+    else:
+        answers = [newest_that_passed(inquiry, gfx, channel=channel, kind=kind)]
+    if as_json:
+        shown = [answer_as_json(one) for one in answers]
+        click.echo(json.dumps({"channel": channel, "kind": kind or "any", "answers": shown}, indent=1))
+    else:
+        for one in answers:
+            click.echo("\n".join(answer_lines(one)))
+    where = f"{channel} of " if channel else ""
+    if not answers:
+        log.note(f"there are no sets in {where}{inquiry.store.url}")
+    if gfx is not None and answers[0].found is None:
+        raise _none(answers[0], f"{where}{inquiry.store.url}", good=good)
+
+
+def _none(answer: Answer, where: str, *, good: bool) -> ReleaseError:
+    what = "no set is known to be good" if good else "no set passed"
+    tip = "`rocm-wheels evidence add` writes results down; `rocm-wheels releases STORE` lists all sets"
+    return ReleaseError(f"{what} on {answer.gfx} in {where}: {answer.why}", tip=tip)

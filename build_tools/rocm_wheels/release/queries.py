@@ -1,0 +1,273 @@
+"""What people ask a store: what does a channel show, which set is the newest that is good on a GPU target.
+
+Answers are of ``standing``'s making; here it is read what they need, and no more: newest sets first, and of
+sets of which nothing is known not even their documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.model.gfx import base_target, gfx_families, gfx_targets
+from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.evidence_store import evidence_of
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.verdict import ShownState, TargetState, Verdict, shown_state
+from rocm_wheels.release.layout import Area, Layout, Places
+from rocm_wheels.release.overview import Row, overviews, row_of
+from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
+from rocm_wheels.release.sets import SetDocument, families, read_set
+from rocm_wheels.release.standing import Candidate, TestKind, last_known_good, newest_passed, standings
+from rocm_wheels.release.stores.store import Store
+from rocm_wheels.shell import shell_line
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What is asked, by which policy, at which moment; ``family``: of this one alone."""
+
+    store: Store
+    layout: Layout
+    policy: Policy
+    now: datetime
+    env: Mapping[str, str]
+    family: str | None = None
+
+
+@dataclass(frozen=True)
+class ShownNow:
+    """A set on a channel: what was told of its tests when it came, and what is known now."""
+
+    shown: Shown
+    document: SetDocument
+    index: str
+    targets: tuple[TargetState, ...]
+    now: ShownState
+
+
+@dataclass(frozen=True)
+class ChannelNow:
+    """A channel of a family as it is now; ``sets`` are the newest first."""
+
+    channel: Channel
+    index: str
+    sets: tuple[ShownNow, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The set that was looked for on a target; ``None``: there is none. ``why`` says what speaks for it.
+
+    ``newer`` are sets that came after it, or all there are, each with why it is not the one. ``index`` is
+    that of the set alone, which never changes, and ``install`` a command that takes it from there.
+    """
+
+    gfx: str
+    found: Row | None
+    why: str
+    index: str = ""
+    install: str = ""
+    newer: tuple[tuple[Row, str], ...] = ()
+
+
+def require_target(text: str) -> str:
+    """Return the target that is meant, without features. Raises UsageError for none."""
+    target = base_target(text)
+    if target in gfx_targets():
+        return target
+    if target in gfx_families():
+        members = ", ".join(gfx_families()[target])
+        raise UsageError(f"{text} is a GPU family, no target", tip=f"name one of its targets: {members}")
+    raise UsageError(f"{text} is no GPU target{did_you_mean(target, gfx_targets())}", tip="such as gfx942")
+
+
+def families_asked(inquiry: Inquiry) -> list[str]:
+    """Return the families to look at. Raises ReleaseError for one that the store does not have."""
+    known = families(inquiry.store, layout=inquiry.layout)
+    if inquiry.family is None:
+        return known
+    if inquiry.family not in known:
+        what = f"there are no sets of {inquiry.family} in {inquiry.store.url}"
+        have = f"it has {', '.join(known)}" if known else "rocm-wheels stage puts sets there"
+        raise ReleaseError(f"{what}{did_you_mean(inquiry.family, known)}", tip=have)
+    return [inquiry.family]
+
+
+def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
+    """Return what a channel shows, for each family for which anything ever came to it."""
+    store, layout = inquiry.store, inquiry.layout
+    found = []
+    for family in families_asked(inquiry):
+        places = Places(layout, family, "release")
+        held = read_channel(store, places, name)
+        if held.tag is None:
+            continue
+        sets = []
+        for shown in reversed(held.channel.sets):
+            document = read_set(store, family, shown.set, area="release", layout=layout)
+            states = _states(inquiry, document, name)
+            sets.append(ShownNow(shown, document, _index(inquiry, document, "release"), *states))
+        index = store.url_of(f"{places.channel_pages(name)}/")
+        found.append(ChannelNow(held.channel, index, tuple(sets)))
+    return found
+
+
+def newest_that_passed(
+    inquiry: Inquiry, gfx: str, *, channel: str | None = None, kind: TestKind | None = None
+) -> Answer:
+    """Return the newest set that passed on a target: of those that a channel shows, or of all staged."""
+    return _Search(inquiry, channel).answer(gfx, kind=kind)
+
+
+def last_good(inquiry: Inquiry, gfx: Sequence[str] = (), *, channel: str | None = None) -> list[Answer]:
+    """Return the last known good set on each of these targets, by default on all that the sets are for."""
+    search = _Search(inquiry, channel)
+    return [search.answer(one, good=True) for one in gfx or search.targets]
+
+
+def install_command(document: SetDocument, index: str) -> str:
+    """Return a command that installs all projects of a set; what they require comes from PyPI, too.
+
+    uv looks for each project in the first index that has it: what the set has comes from nowhere else.
+    """
+    versions = {file.project: file.version for file in document.files if "-device-" not in file.project}
+    pins = [f"{project}=={version}" for project, version in sorted(versions.items())]
+    return shell_line(["uv", "pip", "install", "--index", index, *pins])
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A set to look at, and where; with nothing known of it, it cannot have passed."""
+
+    row: Row
+    area: Area
+    known: bool
+    document: SetDocument | None = None
+
+    def is_for(self, gfx: str) -> bool:
+        targets = {base_target(one) for one in self.row.targets}
+        return gfx in (targets or gfx_families().get(self.row.family, ()))
+
+
+@dataclass
+class _Search:
+    """Looks for sets, and reads each once."""
+
+    inquiry: Inquiry
+    channel: str | None
+    entries: list[_Entry] = field(init=False)
+    taken_back: dict[str, str] = field(default_factory=dict)
+    read: dict[tuple[str, str], Candidate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found: list[_Entry] = []
+        for family in families_asked(self.inquiry):
+            found += self._of_family(family)
+        self.entries = sorted(found, key=lambda one: (one.row.created, one.row.id), reverse=True)
+
+    @property
+    def targets(self) -> list[str]:
+        """All targets that the sets are for, sorted."""
+        return sorted(gfx for gfx in gfx_targets() if any(one.is_for(gfx) for one in self.entries))
+
+    def answer(self, gfx: str, *, kind: TestKind | None = None, good: bool = False) -> Answer:
+        """Return the newest set that passed on a target, or the last known good one."""
+        seen: list[_Entry] = []
+        asked, policy, now = self._offered(seen), self.inquiry.policy, self.inquiry.now
+        if good:
+            back = self.taken_back
+            found = last_known_good(asked, gfx, policy, now, channel=self.channel, taken_back=back)
+        else:
+            found = newest_passed(asked, gfx, policy, now, channel=self.channel, kind=kind)
+        passed_over = seen[:-1] if found else seen
+        newer = tuple((one.row, self._why_not(one, gfx, kind)) for one in passed_over if one.is_for(gfx))
+        if found is None:
+            count = f"none of {len(newer)} sets that are for it" if newer else "no set is for it"
+            return Answer(gfx, None, count, newer=newer)
+        entry = seen[-1]
+        index = _index(self.inquiry, found.document, entry.area)
+        why = self._said(found, gfx, kind)
+        return Answer(gfx, entry.row, why, index, install_command(found.document, index), newer)
+
+    def _of_family(self, family: str) -> Iterator[_Entry]:
+        store, layout = self.inquiry.store, self.inquiry.layout
+        known = set(store.folders(f"{Places(layout, family).root}/{layout.evidence}"))
+        released = Places(layout, family, "release")
+        if self.channel is not None:
+            held = read_channel(store, released, self.channel).channel
+            self._take_back(held.demoted, held)
+            for name in held.shown:
+                document = read_set(store, family, name, area="release", layout=layout)
+                yield _Entry(row_of(document), "release", name in known, document)
+            return
+        channels = [read_channel(store, released, name).channel for name in self.inquiry.policy.channels]
+        shown = {name for one in channels for name in one.shown}
+        for one in channels:
+            self._take_back(one.demoted - shown, one)
+        (overview,) = overviews(store, layout, family=family)
+        if overview.damaged:
+            raise ReleaseError(
+                "\n".join(overview.damaged), tip="put the document back from a copy of the store"
+            )
+        for row in overview.rows:
+            yield _Entry(row, "staging", row.id in known)
+
+    def _take_back(self, demoted: frozenset[str], channel: Channel) -> None:
+        self.taken_back.update(dict.fromkeys(demoted, f"demoted from {channel.channel}"))
+        pending = channel.pending
+        if pending is not None and not pending.adds:
+            going = f"being taken from {channel.channel}"
+            self.taken_back.update({name: going for name in pending.sets if name in channel.shown})
+
+    def _offered(self, seen: list[_Entry]) -> Iterator[Candidate]:
+        for one in self.entries:
+            seen.append(one)
+            if one.known:
+                yield self._candidate(one)
+
+    def _candidate(self, entry: _Entry) -> Candidate:
+        place = (entry.row.family, entry.row.id)
+        if place not in self.read:
+            asked, layout = self.inquiry, self.inquiry.layout
+            document = entry.document or read_set(asked.store, *place, area=entry.area, layout=layout)
+            signers = asked.policy.signers
+            known = evidence_of(asked.store, layout, document, signers=signers, env=asked.env)
+            self.read[place] = Candidate(document, tuple(known))
+        return self.read[place]
+
+    def _why_not(self, entry: _Entry, gfx: str, kind: TestKind | None) -> str:
+        if kind is None and (why := self.taken_back.get(entry.row.id)):
+            return why
+        state = self._state(self._candidate(entry), gfx, kind) if entry.known else None
+        return f"tests failed on {gfx}" if state and state.state == "failed" else f"untested on {gfx}"
+
+    def _said(self, found: Candidate, gfx: str, kind: TestKind | None) -> str:
+        state = self._state(found, gfx, kind)
+        assert state is not None
+        pythons = f" with Python {', '.join(state.pythons)}" if any(state.pythons) else ""
+        return f"{' and '.join(state.by)} passed on {gfx}{pythons}, {state.when}"
+
+    def _state(self, found: Candidate, gfx: str, kind: TestKind | None) -> TargetState | None:
+        policy, now = self.inquiry.policy, self.inquiry.now
+        states = standings(found.document, found.known, policy, now, channel=self.channel, kind=kind)
+        return next((one for one in states if one.gfx == gfx), None)
+
+
+def _states(
+    inquiry: Inquiry, document: SetDocument, channel: str
+) -> tuple[tuple[TargetState, ...], ShownState]:
+    policy, now = inquiry.policy, inquiry.now
+    known = evidence_of(inquiry.store, inquiry.layout, document, signers=policy.signers, env=inquiry.env)
+    targets = standings(document, known, policy, now, channel=channel)
+    return targets, shown_state(Verdict(document.id, document.family, channel, now, (), targets))
+
+
+def _index(inquiry: Inquiry, document: SetDocument, area: Area) -> str:
+    """Return the address of a set's own index: the released one, where it was released."""
+    released = Places(inquiry.layout, document.family, "release")
+    there = area == "release" or inquiry.store.head(released.document(document.id)) is not None
+    places = released if there else Places(inquiry.layout, document.family)
+    return inquiry.store.url_of(f"{places.index(document.id)}/")

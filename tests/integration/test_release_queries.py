@@ -1,0 +1,280 @@
+"""``rocm-wheels releases`` asked: what a channel shows, what passed on a GPU target, what was good last."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import FAMILY, NOW, a_set, said, wheel
+
+from rocm_wheels.cli import releases
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.records import parse
+from rocm_wheels.release import queries
+from rocm_wheels.release.evidence_store import add_evidence
+from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.promotion.channel import Channel, Event, Pending, Shown, write_channel
+from rocm_wheels.release.sets import SetDocument, SetLock, set_id
+from rocm_wheels.release.stores.folder import FolderStore
+
+LAYOUT = load_layout()
+STAGED, RELEASED = Places(LAYOUT, FAMILY), Places(LAYOUT, FAMILY, "release")
+POLICY = """
+channels:
+  nightly: {rules: {verify: {fresh: 14d}}}
+  stable: {passes_after_failure: 2, rules: {verify: {fresh: 14d}}}
+"""
+Ask = Callable[..., Any]
+
+
+def numbered(number: int, wheels: int = 1) -> SetDocument:
+    files = tuple(wheel("torch", f"3{10 + n}") for n in range(wheels))
+    lock = SetLock(digest=f"{number:064x}", path="sources.lock.json")
+    own = set_id("2.9.1+rocm7.1.0", ((f.name, f.sha256) for f in files), lock.digest)
+    created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
+    return a_set(*files, created=created, lock=lock, id=own)
+
+
+SETS = [numbered(number) for number in range(5)]
+IDS = [one.id for one in SETS]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(releases, "now", lambda: NOW)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    found = FolderStore(tmp_path / "store")
+    for one in SETS:
+        found.create(STAGED.document(one.id), one.to_json())
+    return found
+
+
+@pytest.fixture
+def ask(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def answer(*words: str, code: int = 0) -> Any:
+        policy = ["--policy", str(tmp_path / "policy.yaml")]
+        assert run_command(cli, ["releases", store.url, *words, *policy]) == code
+        both = capsys.readouterr()
+        return json.loads(both.out) if "--json" in words else both.out + both.err
+
+    return answer
+
+
+def known(store: FolderStore, number: int, *args: str, **more: Any) -> None:
+    add_evidence(store, LAYOUT, SETS[number], said(*args, document=SETS[number], **more).evidence)
+
+
+def shown(*numbers: int) -> tuple[Shown, ...]:
+    told = ("gfx1030: untested", "gfx1031: untested")
+    return tuple(
+        Shown(set=IDS[n], when=f"2026-11-2{n}T00:00:00Z", by="ann@here", state="untested", told=told)
+        for n in numbers
+    )
+
+
+def channel(
+    store: FolderStore, name: str, on: tuple[int, ...], demoted: tuple[int, ...] = (), **more: Any
+) -> None:
+    for number in on:
+        path = RELEASED.document(IDS[number])
+        if store.head(path) is None:
+            store.create(path, SETS[number].to_json())
+    gone = tuple(
+        Event(action="demote", sets=(IDS[n],), by="bob@here", when="2026-11-20T00:00:00Z", revision=9)
+        for n in demoted
+    )
+    write_channel(
+        store,
+        RELEASED,
+        Channel(family=FAMILY, channel=name, revision=9, sets=shown(*on), history=gone, **more),
+        None,
+    )
+
+
+def test_the_newest_that_passed(store: FolderStore, ask: Ask) -> None:
+    known(store, 1, "smoke")
+    known(store, 2, "smoke")
+    known(store, 2, "tests", "fail")
+    known(store, 3, "smoke", gfx="gfx1031")
+    found = ask("--passed", "gfx1030:xnack-", "--json")
+    index = store.url_of(f"{STAGED.index(IDS[1])}/")
+    install = f"uv pip install --index {index} torch==2.9.1+rocm7.1.0"
+    newer = [(4, "untested on gfx1030"), (3, "untested on gfx1030"), (2, "tests failed on gfx1030")]
+    assert found == {
+        "channel": None,
+        "kind": "any",
+        "answers": [
+            {
+                "gfx": "gfx1030",
+                "set": IDS[1],
+                "family": FAMILY,
+                "version": "2.9.1+rocm7.1.0",
+                "rocm": None,
+                "created": SETS[1].created,
+                "why": "smoke tests passed on gfx1030 with Python 3.10, 2026-11-21",
+                "index": index,
+                "install": install,
+                "newer": [{"set": IDS[n], "family": FAMILY, "why": why} for n, why in newer],
+            }
+        ],
+    }
+    lines = ask("--passed", "gfx1030")
+    assert IDS[1] in lines and shlex.split(install)[-1] in lines and f"newer: {IDS[2]}: tests failed" in lines
+    assert ask("--passed", "gfx1030", "--kind", "smoke", "--json")["answers"][0]["set"] == IDS[2]
+    assert ask("--passed", "gfx1031", "--json")["answers"][0]["set"] == IDS[3]
+    none = ask("--passed", "gfx1030", "--kind", "tests", code=15)
+    assert f"no set passed on gfx1030 in {store.url}: none of 5 sets that are for it" in none
+    assert ask("--passed", "gfx942", "--json", code=15)["answers"][0]["why"] == "no set is for it"
+
+
+def test_the_last_known_good_is_one_that_nobody_took_back(store: FolderStore, ask: Ask) -> None:
+    for number in (1, 2, 3):
+        known(store, number, "smoke")
+    known(store, 2, "smoke", gfx="gfx1031")
+    channel(store, "nightly", (1, 2), demoted=(3,))
+    by_target = {one["gfx"]: one for one in ask("--last-good", "--json")["answers"]}
+    assert {gfx: one["set"] for gfx, one in by_target.items()} == {"gfx1030": IDS[2], "gfx1031": IDS[2]}
+    assert by_target["gfx1030"]["newer"][1] == {
+        "set": IDS[3],
+        "family": FAMILY,
+        "why": "demoted from nightly",
+    }
+    # it was released, so it is installed from there
+    assert by_target["gfx1030"]["index"] == store.url_of(f"{RELEASED.index(IDS[2])}/")
+    assert ask("--passed", "gfx1030", "--json")["answers"][0]["set"] == IDS[3]
+    channel(store, "stable", (3,))
+    # demoted from nightly and shown by stable: what was wrong with it there is not wrong everywhere
+    assert ask("--last-good", "--passed", "gfx1030", "--json")["answers"][0]["set"] == IDS[3]
+    assert (
+        ask("--last-good", "--passed", "gfx1030", "--channel", "nightly", "--json")["answers"][0]["set"]
+        == IDS[2]
+    )
+    # a failure that one pass made good still stands for stable
+    known(store, 3, "smoke", "fail", hours=3)
+    known(store, 3, "smoke", hours=0.5)
+    assert (
+        ask("--last-good", "--channel", "stable", "--passed", "gfx1030", "--json")["answers"][0]["set"]
+        == IDS[3]
+    )
+    known(store, 3, "tests", "crash", hours=3)
+    assert "tests failed" in ask("--last-good", "--channel", "stable", "--passed", "gfx1030", code=15)
+    plain = ask("--last-good", "--channel", "stable")
+    assert f"gfx1030: none of 1 sets that are for it\n  not: {IDS[3]}: tests failed on gfx1030" in plain
+
+
+def test_a_set_that_is_being_taken_away_is_not_good(store: FolderStore, ask: Ask) -> None:
+    for number in (1, 2):
+        known(store, number, "smoke")
+    pending = Pending(
+        action="demote",
+        sets=(IDS[2],),
+        by="bob@here",
+        began="2026-11-21T11:00:00Z",
+        goal=shown(1),
+        adds=False,
+    )
+    channel(store, "nightly", (1, 2), pending=pending)
+    for words in (["--channel", "nightly"], []):
+        (found,) = ask("--last-good", "--passed", "gfx1030", *words, "--json")["answers"]
+        assert found["set"] == IDS[1]
+        assert found["newer"][-1]["why"] == "being taken from nightly"
+
+
+def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask) -> None:
+    assert "nothing was promoted to nightly" in ask("--channel", "nightly")
+    pending = Pending(
+        action="promote",
+        sets=(IDS[3],),
+        by="bob@here",
+        began="2026-11-21T11:00:00Z",
+        goal=shown(1, 2, 3),
+        adds=True,
+    )
+    channel(store, "nightly", (1, 2), pending=pending)
+    known(store, 2, "smoke")
+    (found,) = ask("--channel", "nightly", "--json")["channels"]
+    assert (found["family"], found["revision"]) == (FAMILY, 9)
+    assert found["index"] == store.url_of(f"{RELEASED.channel_pages('nightly')}/")
+    assert found["pending"] == {
+        "action": "promote",
+        "sets": [IDS[3]],
+        "by": "bob@here",
+        "began": pending.began,
+    }
+    new, old = found["sets"]
+    assert (new["set"], old["set"]) == (IDS[2], IDS[1])
+    assert (new["since"], new["by"]) == ("2026-11-22T00:00:00Z", "ann@here")
+    assert new["then"] == {"state": "untested", "told": ["gfx1030: untested", "gfx1031: untested"]}
+    assert new["now"]["state"] == "partly tested" and old["now"]["state"] == "untested"
+    assert new["now"]["targets"][0] == {
+        "gfx": "gfx1030",
+        "state": "tested",
+        "by": ["smoke tests"],
+        "pythons": ["3.10"],
+        "when": "2026-11-21",
+    }
+    lines = ask("--channel", "nightly")
+    assert (
+        f"nightly of {FAMILY} shows 2 sets" in lines and f"pending: promote of {IDS[3]} by bob@here" in lines
+    )
+    assert "told then: untested (gfx1030: untested; gfx1031: untested)" in lines
+    assert "known now: partly tested (gfx1030: tested (smoke tests with Python 3.10, 2026-11-21)" in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["--passed", "gfx1300"], 2, "gfx1300 is no GPU target; did you mean gfx1"),
+        (["--passed", "gfx94X-dcgpu"], 2, "gfx94X-dcgpu is a GPU family, no target"),
+        (["--passed", ""], 2, " is no GPU target"),
+        (["--channel", "nigthly"], 2, "the policy has no channel nigthly; did you mean nightly?"),
+        (["--channel", "prerelease"], 2, "the policy has no channel prerelease"),
+        (["--kind", "smoke"], 2, "--kind goes with --passed alone"),
+        (["--kind", "smoke", "--last-good", "--passed", "gfx1030"], 2, "--kind goes with --passed alone"),
+        (["--kind", "all", "--passed", "gfx1030"], 2, "'all' is not one of"),
+        (["--family", "gfx103X-al", "--last-good"], 15, "there are no sets of gfx103X-al in {store}; did"),
+        ([], 2, "--policy has no effect here"),
+    ],
+)  # fmt: skip
+def test_wrong_questions(words: list[str], code: int, expected: str, store: FolderStore, ask: Ask) -> None:
+    assert expected.format(store=store.url) in ask(*words, code=code)
+
+
+def test_what_cannot_be_read_is_no_answer(store: FolderStore, ask: Ask) -> None:
+    known(store, 1, "smoke")
+    store.create(f"{STAGED.evidence(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
+    said_so = ask("--passed", "gfx1030", code=2)
+    assert "20261121T100000Z-000000000000.json cannot be read as evidence" in said_so
+    store.create(STAGED.document("2.9.5-000000000000"), b"{}")
+    assert "is not the document of a set" in ask("--last-good", code=15)
+
+
+def test_a_hundred_sets_are_asked_in_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    store = FolderStore(tmp_path)
+    documents = [numbered(number, wheels=200) for number in range(100)]
+    for one in documents:
+        store.create(STAGED.document(one.id), one.to_json())
+    renew_listing(store, STAGED)
+    for number, outcome in ((97, "fail"), (95, "pass"), *((n, "fail") for n in range(50))):
+        one = said("smoke", outcome, document=documents[number])
+        add_evidence(store, LAYOUT, documents[number], one.evidence)
+    inquiry = queries.Inquiry(store, LAYOUT, parse(POLICY, Policy, name="policy.yaml"), NOW, {})
+    begun = time.process_time()
+    answer = queries.newest_that_passed(inquiry, "gfx1030")
+    assert time.process_time() - begun < 1.0
+    assert answer.found is not None and answer.found.id == documents[95].id
+    assert [row.id for row, _ in answer.newer] == [one.id for one in documents[:95:-1]]
