@@ -15,6 +15,7 @@ from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
 from rocm_wheels.sources.lock.file import lock_text, write_lock
+from rocm_wheels.variants.document import SCHEMA
 
 FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -90,7 +91,7 @@ class World:
 
     def plan(self) -> StagePlan:
         """Return what is to be staged."""
-        return plan_stage(self.wheels, a_lock(), places=self.places, layout="per-family")
+        return plan_stage(self.wheels, [a_lock()], places=self.places, layout="per-family")
 
     def words(self, store: str, *more: str) -> list[str]:
         """Return the words of the command."""
@@ -110,3 +111,43 @@ def rocm_wheel(folder: Path) -> Path:
 def links_of(page: bytes) -> dict[str, str]:
     """Return the links of a JSON page by file name."""
     return {file["filename"]: file["url"] for file in json.loads(page)["files"]}
+
+
+NEWER = a_lock(["triton", "pytorch"], targets=("gfx942", "gfx1100"))
+OLDER = a_lock(["triton", "pytorch"]).model_copy(update={"rocm": "7.0.2"})
+
+
+def several_drafts(*targets: str) -> dict[str, Draft]:
+    """Return variants of one version that were built from two locks, and what pip takes of them.
+
+    ``targets`` are those of the newer torch, whose lock has two.
+    """
+    code = targets or NEWER.targets
+    return {
+        "triton": _variant("triton", "null", NEWER, ()),
+        "newer": _variant("torch", "rocm7.1", NEWER, code),
+        "older": _variant("torch", "rocm7.0", OLDER, OLDER.targets),
+        "plain": _variant("torch", "", NEWER, code),
+        "plain triton": _variant("triton", "", NEWER, ()),
+    }
+
+
+def _variant(project: str, label: str, lock: Lock, code: Sequence[str]) -> Draft:
+    """Return a wheel with a label, whose properties a list in it supports; "" for a plain one."""
+    draft = Draft(project, {"torch": "2.9.1", "triton": "3.5.0"}[project], TAG)
+    draft.members[f"{project}/__init__.py"] = f"label = {label!r}\n".encode()
+    built = lock if code else lock.model_copy(update={"projects": {"triton": lock.projects["triton"]}})
+    draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(built).encode()
+    if code:
+        draft.members["torch/lib/libtorch_hip.so"] = library(*code)
+        draft.requires = [f"rocm[libraries]=={lock.rocm}", "triton==3.5.0"]
+    if label:
+        document = {
+            "$schema": SCHEMA,
+            "default-priorities": {"namespace": ["rocm"]},
+            "providers": {"rocm": {"static-properties": {"version": ["7.1", "7.0"]}}},
+            "variants": {label: {"rocm": {"version": [label[4:]]}} if code else {}},
+        }
+        draft.members[f"{draft.folder}/variant.json"] = json.dumps(document).encode()
+        draft.file_name = f"{project}-{draft.version}-{TAG}-{label}.whl"
+    return draft

@@ -69,7 +69,8 @@ def require_whole(store: Store, plan: StagePlan) -> SetDocument:
         for suffix, digest in (("", file.sha256), (".metadata", file.metadata_sha256)):
             path = _joined(page, links[file.name] + suffix)
             assert hashlib.sha256(store.read(path).content).hexdigest() == digest
-    assert store.read(f"{plan.places.set_folder(document.id)}/sources.lock.json").content == plan.lock_text
+    lock = store.read(f"{plan.places.set_folder(document.id)}/sources.lock.json").content
+    assert plan.locks == {"sources.lock.json": lock}
     return document
 
 

@@ -31,7 +31,7 @@ def plan(
     folder: Path, made: Drafts, lock: Lock | None = None, *, family: str = FAMILY, layout: Kind = "per-family"
 ) -> StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return plan_stage(wheels, lock or a_lock(), places=Places(load_layout(), family), layout=layout)
+    return plan_stage(wheels, [lock or a_lock()], places=Places(load_layout(), family), layout=layout)
 
 
 def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
@@ -159,7 +159,7 @@ def test_variants_are_listed_with_what_they_state(tmp_path: Path) -> None:
     ]
     places = Places(load_layout(), "variants")
     lock = a_lock(["pytorch", "triton"])
-    made = plan_stage(wheels, lock, places=places, layout="variants")
+    made = plan_stage(wheels, [lock], places=places, layout="variants")
     assert [file.label for file in made.document.files] == ["gfx1100", "gfx942"]
     pages = made.pages("2026-11-21T12:00:00Z")
     (stated,) = (path for path in pages if path.endswith("/torch-2.9.1-variants.json"))

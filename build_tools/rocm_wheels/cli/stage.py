@@ -35,7 +35,14 @@ def layout_option(function: Any) -> Any:
 @click.command("stage")
 @click.argument("store", metavar="STORE")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@click.option("--lock", "lock_file", required=True, type=_FILE, help="The lock that they were built from.")
+@click.option(
+    "--lock",
+    "lock_files",
+    required=True,
+    multiple=True,
+    type=_FILE,
+    help="The lock that they were built from; for variants there may be several.",
+)
 @click.option("--family", required=True, metavar="NAME", help="The GPU family that they are for.")
 @click.option(
     "--layout",
@@ -57,7 +64,7 @@ def layout_option(function: Any) -> Any:
 def command(  # noqa: PLR0917 - click passes them by name
     store: str,
     wheels: tuple[Path, ...],
-    lock_file: Path,
+    lock_files: tuple[Path, ...],
     family: str,
     layout: Kind,
     version: str | None,
@@ -70,8 +77,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
 
     The wheels are checked first: names, RECORD, targets of device code, the lock inside against --lock, and
-    that requirements can be met. The set is visible when all of it is there and was compared; a run that
-    was killed is carried on by the same command. A name that other bytes have is refused.
+    that requirements can be met. Variants that were built from several locks, one for each ROCm, are one set
+    with several --lock; each wheel is of the one inside it. The set is visible when all of it is there and
+    was compared; a run that was killed is carried on by the same command. A name that other bytes have is
+    refused.
     """
     from rocm_wheels.release.layout import Places, load_layout
     from rocm_wheels.release.overview import renew_listing
@@ -83,11 +92,11 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.sources.lock.file import read_lock
 
     env = environment()
-    opened, lock = open_store(store, env), read_lock(lock_file)
+    opened, locks = open_store(store, env), [read_lock(path) for path in lock_files]
     places = Places(load_layout(store_layout), family)
     if origin is not None:
         origin = find_set(opened, origin, layout=places.layout).id
-    plan = plan_stage(wheels, lock, places=places, layout=layout, version=version, origin=origin)
+    plan = plan_stage(wheels, locks, places=places, layout=layout, version=version, origin=origin)
     if dry_run:
         missing = lacking(opened, plan)
         _show(
@@ -117,6 +126,7 @@ def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
             "wheels": len(document.files),
             "planned": len(document.planned),
             "missing": [cell.model_dump() for cell in document.missing],
+            "rocm": list(document.rocms),
             "without_lock": [wheel.file.name for wheel in plan.wheels if wheel.lock is None],
             **what,
         }

@@ -81,7 +81,7 @@ def row_of(document: SetDocument) -> Row:
         id=document.id,
         created=document.created,
         version=document.version,
-        rocm=document.rocm,
+        rocm=", ".join(document.rocms) or None,
         family=document.family,
         layout=document.layout,
         targets=document.targets,

@@ -9,17 +9,25 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from rocm_wheels.errors import DataError, ReleaseError
 from rocm_wheels.model.lock import Sha256
 from rocm_wheels.records import Record, did_you_mean
 from rocm_wheels.release.layout import Area, Layout, Places, load_layout
 from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.variants.document import NULL_LABEL
 
 Kind = Literal["per-family", "multi-arch", "variants"]
 KINDS: tuple[Kind, ...] = ("per-family", "multi-arch", "variants")
@@ -28,13 +36,24 @@ _ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}$"
 SetId = Annotated[str, StringConstraints(pattern=_ID)]
 
 
-class SetFile(Record):
+class _Grown(Record):
+    """A record with keys that came later: where they say nothing they are left out, as before they came."""
+
+    _later: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _shown(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in usual(self).items() if value or name not in self._later}
+
+
+class SetFile(_Grown):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
     ``requires_python`` and ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it
-    is a variant.
+    is a variant. ``lock`` is the digest of its lock, where the set has several.
     """
 
+    _later = frozenset({"lock"})
     name: str
     project: str
     version: str
@@ -45,31 +64,54 @@ class SetFile(Record):
     targets: tuple[str, ...] = ()
     label: str = ""
     variant: str = ""
+    lock: str = ""
+
+    @property
+    def for_any_rocm(self) -> bool:
+        """Whether it serves every ROCm: it has no device code, and is a variant for none of its own."""
+        return not self.targets and self.label in ("", NULL_LABEL)
 
 
-class Cell(Record):
-    """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code)."""
+class Cell(_Grown):
+    """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
 
+    ``rocm`` is the ROCm that it is for, where the set has locks with several.
+    """
+
+    _later = frozenset({"rocm"})
     project: str
     python: str
     target: str = ""
+    rocm: str = ""
 
     def __str__(self) -> str:
         """Return it as people read it."""
-        return f"{self.project} for Python {self.python}" + (f" and {self.target}" if self.target else "")
+        target = f" and {self.target}" if self.target else ""
+        rocm = f" with ROCm {self.rocm}" if self.rocm else ""
+        return f"{self.project} for Python {self.python}{target}{rocm}"
 
 
-class SetLock(Record):
-    """The lock of a set: the sha256 of its file, and where that lies beside the document."""
+class SetLock(_Grown):
+    """A lock of a set: the sha256 of its file, and where that lies beside the document.
 
+    ``rocm`` is the ROCm in it, where the set has several locks.
+    """
+
+    _later = frozenset({"rocm"})
     digest: Sha256
     path: str
+    rocm: str | None = None
 
 
-class SetDocument(Record):
-    """A set. ``origin`` is the id of the set that its wheels were rewritten from."""
+class SetDocument(_Grown):
+    """A set. ``origin`` is the id of the set that its wheels were rewritten from.
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    Schema 1 has one ``lock``, with ``rocm``. Variants that were built from several locks are of schema 2:
+    ``locks``, and each wheel says which is its own.
+    """
+
+    _later = frozenset({"lock", "locks"})
+    schema_version: Literal[1, 2] = Field(default=1, alias="schema")
     id: SetId
     created: str
     version: str
@@ -77,10 +119,48 @@ class SetDocument(Record):
     family: str
     layout: Kind
     files: tuple[SetFile, ...] = Field(min_length=1)
-    lock: SetLock
+    lock: SetLock | None = None
+    locks: tuple[SetLock, ...] = ()
     origin: SetId | None = None
     planned: tuple[Cell, ...] = ()
     missing: tuple[Cell, ...] = ()
+
+    @model_validator(mode="after")
+    def _of_its_schema(self) -> SetDocument:
+        known = {one.digest for one in self.locks}
+        if self.schema_version == 1:
+            right = self.lock is not None and not self.locks and not any(file.lock for file in self.files)
+        else:
+            right = self.lock is None and 2 <= len(known) == len(self.locks)
+            right = right and all(file.lock in known for file in self.files)
+        if not right:
+            raise ValueError("schema 1 has one lock; schema 2 several, and one of them for each file")
+        return self
+
+    @property
+    def sources(self) -> tuple[SetLock, ...]:
+        """Its locks: one, or several."""
+        return self.locks if self.lock is None else (self.lock,)
+
+    @property
+    def computed_id(self) -> str:
+        """The id that follows from what it lists."""
+        files = ((file.name, file.sha256) for file in self.files)
+        return set_id(self.version, files, joint_digest(one.digest for one in self.sources))
+
+    @property
+    def rocms(self) -> tuple[str, ...]:
+        """The versions of ROCm that its wheels are for, as its locks say, in their order."""
+        said = [self.rocm] if self.lock is not None else [one.rocm for one in self.locks]
+        return tuple(dict.fromkeys(one for one in said if one))
+
+    def rocm_of(self, file: SetFile) -> str | None:
+        """Return the ROCm that a wheel was built with, as its lock says."""
+        return next((one.rocm for one in self.locks if one.digest == file.lock), self.rocm)
+
+    def may_fill(self, file: SetFile, cell: Cell) -> bool:
+        """Tell whether a wheel is for the ROCm of a cell."""
+        return not cell.rocm or file.for_any_rocm or self.rocm_of(file) == cell.rocm
 
     @property
     def is_complete(self) -> bool:
@@ -108,6 +188,12 @@ class SetDocument(Record):
         return (json.dumps(shown, indent=1) + "\n").encode()
 
 
+def joint_digest(digests: Iterable[str]) -> str:
+    """Return what stands for the locks of a set in its id: the digest of one, or that of all digests."""
+    known = sorted(digests)
+    return known[0] if len(known) == 1 else hashlib.sha256("".join(known).encode()).hexdigest()
+
+
 def set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
     """Return the id of a set: its version, as a URL and a bucket can hold it, and what it is made of.
 
@@ -130,7 +216,7 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     except ValidationError as cause:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors()]
         raise DataError(f"{where} is not the document of a set: {'; '.join(faults)}") from None
-    own = set_id(found.version, ((file.name, file.sha256) for file in found.files), found.lock.digest)
+    own = found.computed_id
     if len({found.id, own, expected or own}) > 1:
         raise DataError(f"{where} says {found.id}, and what it lists is {own}")
     return found

@@ -24,7 +24,7 @@ from rocm_wheels.release.gate.needed import pythons_of, targets_of
 from rocm_wheels.release.gate.on_gpus import judge_on_gpus, state_of
 from rocm_wheels.release.gate.policy import Fresh, Policy
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
-from rocm_wheels.release.sets import Cell, SetDocument, set_id
+from rocm_wheels.release.sets import Cell, SetDocument
 
 _SHOWN = 5
 _COMMAND = {
@@ -71,11 +71,10 @@ def judge(
 
 
 def _hashes(document: SetDocument) -> RuleResult:
-    own = set_id(document.version, ((f.name, f.sha256) for f in document.files), document.lock.digest)
+    own = document.computed_id
     if own == document.id:
-        return RuleResult(
-            "hashes", "pass", f"the id is that of its {len(document.files)} wheels and its lock"
-        )
+        locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
+        return RuleResult("hashes", "pass", f"the id is that of its {len(document.files)} wheels and {locks}")
     why = f"what it lists is {own}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
 
@@ -97,7 +96,8 @@ def _complete(case: Case) -> RuleResult:
 
 def _is_there(cell: Cell, document: SetDocument) -> bool:
     """Tell whether a wheel fills a cell; its device code may be in parts of it (``torch-device-gfx942``)."""
-    usable = [one for one in document.files if not (own := pythons_of(one.name)) or cell.python in own]
+    files = [one for one in document.files if document.may_fill(one, cell)]
+    usable = [one for one in files if not (own := pythons_of(one.name)) or cell.python in own]
     wheels = [file for file in usable if file.project == cell.project]
     parts = [file for file in usable if file.project.startswith(f"{cell.project}-device-")]
     targets = {base_target(one) for file in (*wheels, *parts) for one in file.targets}

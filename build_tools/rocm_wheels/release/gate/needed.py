@@ -49,7 +49,7 @@ def together(document: SetDocument, gfx: str, projects: Sequence[str] = ()) -> t
     files = [
         file
         for file in document.files
-        if gfx in {base_target(target) for target in file.targets} or not (file.targets or file.label)
+        if gfx in {base_target(target) for target in file.targets} or file.for_any_rocm
     ]
     pythons = sorted({python for file in files for python in pythons_of(file.name)}, key=_by_number)
     found = []

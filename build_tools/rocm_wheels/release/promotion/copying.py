@@ -51,7 +51,8 @@ def _documents(store: Store, staging: Places, release: Places, document: SetDocu
     there = {source for source, _, _ in found}
     pages = {"", *(f"{project}/" for project in document.projects)}
     needed = {f"{staging.index(document.id)}/{page}{name}" for page in pages for name in (HTML, JSON)}
-    if gone := sorted((needed | {staging.lock(document.id)}) - there):
+    locks = {f"{folder}/{one.path}" for one in document.sources}
+    if gone := sorted((needed | locks) - there):
         raise ReleaseError(f"{document.id} has lost files in staging: {', '.join(gone)}", tip=_AGAIN)
     for listed in store.listing(staging.evidence(document.id)):
         name = listed.path.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""What a set should hold, by its lock, and what of it is missing."""
+"""What a set should hold, by its locks, and what of it is missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.model.gfx import base_target, gfx_families, parse_targets
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.model.project import Project, build_order, load_project
+from rocm_wheels.model.project import Project
 from rocm_wheels.release.sets import Cell, Kind, planned_cells
+from rocm_wheels.release.staging.belonging import Sources, owner, projects_of
 from rocm_wheels.release.staging.wheel import StagedWheel, accepts, python_of
 
 
@@ -22,37 +23,37 @@ class Planned:
     missing: tuple[Cell, ...]
 
 
-def projects_of(lock: Lock) -> list[Project]:
-    """Return the recipes of all that a lock builds on its platform, in the order of their builds."""
-    known = build_order(load_project(name) for name in lock.projects)
-    return [project for project in known if lock.platform in project.build.platforms]
-
-
-def owner(wheel: StagedWheel, projects: Sequence[Project]) -> Project | None:
-    """Return the recipe that a wheel is of: by its name, or as a part of it (``torch-device-gfx942``)."""
-    for project in projects:
-        name = canonicalize_name(project.distribution)
-        if wheel.file.project == name or wheel.file.project.startswith(f"{name}-device-"):
-            return project
-    return None
-
-
-def plan_cells(lock: Lock, family: str, layout: Kind, wheels: Sequence[StagedWheel]) -> Planned:
-    """Return what the set of a lock should hold. What the lock leaves open is as the wheels have it.
+def plan_cells(sources: Sources, family: str, layout: Kind, wheels: Sequence[StagedWheel]) -> Planned:
+    """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
 
     A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
-    has the targets of its parts (``…-device-…``).
+    has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
+    one that serves any ROCm is enough for all.
     """
-    projects = projects_of(lock)
-    targets = _targets(lock, family, layout) or sorted(
-        {one for wheel in wheels for one in wheel.file.targets}
-    )
+    planned: dict[Cell, None] = {}
+    missing: dict[Cell, None] = {}
+    for source in sources.all:
+        rocm = (source.lock.rocm or "") if sources.several else ""
+        usable = [one for one in wheels if not rocm or one.file.for_any_rocm or sources.of(one).rocm == rocm]
+        own = sources.wheels_of(source, wheels)
+        by_name = {
+            str(canonicalize_name(project.distribution)): project for project in projects_of(source.lock)
+        }
+        for cell in _cells(source.lock, family, layout, wheels, own):
+            found = cell.model_copy(update={"rocm": rocm})
+            planned[found] = None
+            if not _is_there(cell, by_name[cell.project], usable):
+                missing[found] = None
+    return Planned(tuple(planned), tuple(missing))
+
+
+def _cells(
+    lock: Lock, family: str, layout: Kind, wheels: Sequence[StagedWheel], own: Sequence[StagedWheel]
+) -> tuple[Cell, ...]:
+    targets = _targets(lock, family, layout) or sorted({one for wheel in own for one in wheel.file.targets})
     pythons = lock.pythons or {python for wheel in wheels if (python := python_of(wheel.tags))}
-    wanted = [(project.distribution, _for_all_targets(project, lock)) for project in projects]
-    planned = planned_cells(wanted, sorted(pythons), targets)
-    by_name = {str(canonicalize_name(project.distribution)): project for project in projects}
-    missing = tuple(cell for cell in planned if not _is_there(cell, by_name[cell.project], wheels))
-    return Planned(planned, missing)
+    wanted = [(project.distribution, _for_all_targets(project, lock)) for project in projects_of(lock)]
+    return planned_cells(wanted, sorted(pythons), targets)
 
 
 def _targets(lock: Lock, family: str, layout: Kind) -> list[str]:

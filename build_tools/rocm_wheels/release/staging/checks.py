@@ -10,17 +10,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.errors import DataError, ReleaseError, UsageError, explain
+from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.model.gfx import gfx_families
-from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.names import project_names
 from rocm_wheels.model.project import load_project
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.sets import Kind
-from rocm_wheels.release.staging.cells import owner, projects_of
-from rocm_wheels.release.staging.wheel import StagedWheel, accepts, python_of
+from rocm_wheels.release.staging.belonging import Sources, lock_faults, owner, projects_of
+from rocm_wheels.release.staging.wheel import ROCM_NAMES, StagedWheel, accepts, python_of
 
-_ROCM = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
 _MOST_SHOWN = 30
 
 
@@ -29,7 +27,7 @@ class Subject:
     """All that the rules look at."""
 
     wheels: Sequence[StagedWheel]
-    lock: Lock
+    sources: Sources
     family: str
     layout: Kind
 
@@ -75,11 +73,11 @@ def check_set(subject: Subject) -> None:
 
 
 def _faults(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
-    if owner(wheel, projects_of(subject.lock)) is None:
+    if owner(wheel, projects_of(subject.sources.of(wheel))) is None:
         yield f"nothing in the lock builds {wheel.file.project}"
         return
     yield from _targets(wheel, subject)
-    yield from _lock_inside(wheel, subject.lock)
+    yield from lock_faults(wheel, subject.sources.of(wheel))
     machine = _machine(wheel, subject)
     for requirement in wheel.requires:
         if requirement.marker is None or requirement.marker.evaluate(machine):
@@ -92,39 +90,29 @@ def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
         if others := [target for target in wheel.file.targets if target not in own]:
             said = f"it has device code for {', '.join(others)}, which {subject.family} has not"
             yield f"{said} (wheels for several families: --layout multi-arch)"
-    if subject.layout == "variants" and wheel.file.targets and not wheel.file.label:
-        yield f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
+    if subject.layout == "variants" and not any(_is_known(wheel, one, subject) for one in subject.wheels):
+        said = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
+        yield f"{said}, and no variant here is the same for installers that know of variants"
 
 
-def _lock_inside(wheel: StagedWheel, lock: Lock) -> Iterator[str]:
-    """Compare the lock that a wheel was built from, which holds what it needed, with the set's."""
-    if wheel.lock is None:
-        return
-    from rocm_wheels.sources.lock.file import parse_lock
-
-    try:
-        inside = parse_lock(wheel.lock, name="the lock in it")
-    except DataError as wrong:
-        yield explain(wrong)
-        return
-    if inside.platform != lock.platform:
-        yield f"it was built for {inside.platform}, the lock is for {lock.platform}"
-    if inside.rocm and lock.rocm and inside.rocm != lock.rocm:
-        yield f"it was built with ROCm {inside.rocm}, the lock says {lock.rocm}"
-    for name, project in inside.projects.items():
-        locked = lock.projects.get(name)
-        if locked is None:
-            yield f"it was built against {name}, which the lock has not"
-        elif (locked.commit, locked.patches) != (project.commit, project.patches):
-            what = "other patches" if locked.commit == project.commit else f"commit {project.commit[:12]}"
-            yield f"it was built from {what} of {name}, the lock says {locked.commit[:12]}"
+def _is_known(wheel: StagedWheel, one: StagedWheel, subject: Subject) -> bool:
+    """Tell whether a wheel has a label, or needs none: no device code, or another is the same with one."""
+    if wheel.file.label or not wheel.file.targets:
+        return True
+    plain, other = wheel.file, one.file
+    return (
+        bool(other.label)
+        and (other.project, other.version, other.targets) == (plain.project, plain.version, plain.targets)
+        and one.tags == wheel.tags
+        and subject.sources.of(one) is subject.sources.of(wheel)
+    )
 
 
 def _machine(wheel: StagedWheel, subject: Subject) -> dict[str, str]:
     """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
     pythons = [python for one in subject.wheels if (python := python_of(one.tags))]
     python = (python_of(wheel.tags) or max(pythons, key=_number, default="3.12")).rstrip("t")
-    windows = subject.lock.platform == "windows"
+    windows = subject.sources.of(wheel).platform == "windows"
     return {
         "extra": "",
         "implementation_name": "cpython",
@@ -156,9 +144,10 @@ def _requirement(requirement: Requirement, wheel: StagedWheel, subject: Subject)
             yield f"it requires {requirement}, and the set has no {name} for Python {python}"
         elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
-    elif _ROCM.fullmatch(name):
-        if subject.lock.rocm and not requirement.specifier.contains(subject.lock.rocm, prereleases=True):
-            yield f"it requires {requirement}, the lock says ROCm {subject.lock.rocm}"
+    elif ROCM_NAMES.fullmatch(name):
+        rocm = subject.sources.of(wheel).rocm
+        if rocm and not requirement.specifier.contains(rocm, prereleases=True):
+            yield f"it requires {requirement}, the lock says ROCm {rocm}"
     elif name in _our_names():
         yield f"it requires {requirement}, which is not in the set"
     elif any("+" in one.version for one in requirement.specifier):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.model.lock import Lock
-from rocm_wheels.release.layout import LOCK, Places
+from rocm_wheels.release.layout import Places
 from rocm_wheels.release.pages import index_pages
-from rocm_wheels.release.sets import Kind, SetDocument, SetLock, set_id
+from rocm_wheels.release.sets import Kind, SetDocument, set_id
+from rocm_wheels.release.staging.belonging import find_sources
 from rocm_wheels.release.staging.cells import plan_cells
 from rocm_wheels.release.staging.checks import Subject, check_family, check_set, version_of
 from rocm_wheels.release.staging.wheel import StagedWheel, read_wheels
-from rocm_wheels.sources.lock.file import lock_digest, lock_text
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class StagePlan:
     places: Places
     wheels: Sequence[StagedWheel]
     document: SetDocument  # as it will be, without that time
-    lock_text: bytes
+    locks: Mapping[str, bytes]  # by their paths beside the document
 
     @property
     def bytes_of_wheels(self) -> int:
@@ -46,10 +46,11 @@ class StagePlan:
         return found
 
     def pages(self, when: str) -> Mapping[str, bytes]:
-        """Return the lock and the pages of the set, which belong to it alone."""
+        """Return the locks and the pages of the set, which belong to it alone."""
         folder = self.places.index(self.document.id)
         pages = index_pages(folder, self.places, ((file, when) for file in self.document.files))
-        return {self.places.lock(self.document.id): self.lock_text, **pages}
+        own = self.places.set_folder(self.document.id)
+        return {**{f"{own}/{name}": text for name, text in self.locks.items()}, **pages}
 
     def finished(self, when: str) -> SetDocument:
         """Return the document as it will be."""
@@ -58,32 +59,38 @@ class StagePlan:
 
 def plan_stage(
     wheels: Sequence[Path],
-    lock: Lock,
+    locks: Sequence[Lock],
     *,
     places: Places,
     layout: Kind,
     version: str | None = None,
     origin: str | None = None,
 ) -> StagePlan:
-    """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong."""
+    """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
+
+    ``locks`` are one, or those that variants were built from.
+    """
     check_family(places.family, layout)
     read = sorted(read_wheels(wheels), key=lambda wheel: wheel.file.name)
     known = version_of(read, version)
-    check_set(Subject(read, lock, places.family, layout))
-    cells = plan_cells(lock, places.family, layout, read)
-    digest = lock_digest(lock)
+    sources, read = find_sources(locks, read, layout)
+    check_set(Subject(read, sources, places.family, layout))
+    cells = plan_cells(sources, places.family, layout, read)
     files = tuple(wheel.file for wheel in read)
+    named = sources.named()
     document = SetDocument(
-        id=set_id(known, ((file.name, file.sha256) for file in files), digest),
+        schema=2 if sources.several else 1,
+        id=set_id(known, ((file.name, file.sha256) for file in files), sources.digest),
         created="",
         version=known,
-        rocm=lock.rocm,
+        rocm=None if sources.several else sources.all[0].lock.rocm,
         family=places.family,
         layout=layout,
         files=files,
-        lock=SetLock(digest=digest, path=LOCK),
+        lock=None if sources.several else named[0],
+        locks=named if sources.several else (),
         origin=origin,
         planned=cells.planned,
         missing=cells.missing,
     )
-    return StagePlan(places, read, document, lock_text(lock).encode("utf-8"))
+    return StagePlan(places, read, document, sources.texts())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from rocm_wheels.release.sets import SetFile
 from rocm_wheels.wheels.device_code.objects import targets_of
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
+ROCM_NAMES = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
 _VARIANT = "variant.json"
 
 

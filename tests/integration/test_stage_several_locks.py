@@ -1,0 +1,80 @@
+"""Variants of one version that were built from two locks: one set, promoted, and told apart by installers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts
+from uv import find_uv_bin
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.process import capture
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.sets import find_set, read_set
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.sources.lock.file import write_lock
+
+
+def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheels = [draft.write(tmp_path) for draft in several_drafts().values()]
+    words = [
+        "stage",
+        str(tmp_path / "store"),
+        *map(str, wheels),
+        "--family",
+        "variants",
+        "--layout",
+        "variants",
+    ]
+    for name, lock in (("newer", NEWER), ("older", OLDER)):
+        write_lock(tmp_path / f"{name}.lock", lock)
+        words += ["--lock", str(tmp_path / f"{name}.lock")]
+    assert run_command(cli, [*words, "--json"]) == 0
+    staged = json.loads(capsys.readouterr().out)
+    assert (staged["new"], staged["missing"], staged["rocm"]) == (True, [], ["7.0.2", "7.1.0"])
+    assert run_command(cli, [*words, "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["new"]
+    assert run_command(cli, ["releases", str(tmp_path / "store")]) == 0
+    assert "ROCm 7.0.2, 7.1.0  5 wheels  complete" in capsys.readouterr().out
+
+    store, places = FolderStore(tmp_path / "store"), Places(load_layout(), "variants")
+    document = find_set(store, staged["set"])
+    rules = (RuleResult("hashes", "pass", "yes"),)
+    passed = Verdict(document.id, "variants", "nightly", datetime.now(timezone.utc), rules)
+    Promoter(store, places, "nightly", Actor("ann", NOW)).promote(document, lambda: passed)
+    released = Places(load_layout(), "variants", "release")
+    assert read_set(store, "variants", document.id, area="release", layout=load_layout()) == document
+    there = {
+        path.name for path in (tmp_path / "store" / released.set_folder(document.id)).glob("*.lock.json")
+    }
+    assert there == {one.path for one in document.locks} and len(there) == 2
+
+    add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+    uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+    with serving(tmp_path / "store") as server:
+        index = [
+            "--index",
+            f"{server.url}rocm/",
+            "--index-url",
+            f"{server.url}{released.channel_pages('nightly')}/",
+        ]
+        for preview, labels in (
+            ([], ("", "")),
+            (["--preview-features", "wheel-variants"], ("rocm7.1", "null")),
+        ):
+            site = tmp_path / f"site {labels[0]}"
+            capture([*uv, *preview, *index, "--target", str(site), "torch"], env=env)
+            found = tuple((site / name / "__init__.py").read_text() for name in ("torch", "triton"))
+            assert found == tuple(f"label = {label!r}\n" for label in labels)

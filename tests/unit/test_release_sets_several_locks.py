@@ -1,0 +1,152 @@
+"""Sets of variants that were built from several locks: which wheel is of which, and what should be there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from audit_wheels import Draft
+from judged_sets import NOW as MOMENT
+from release_world import NEWER, OLDER, PYTHON, several_drafts
+
+from rocm_wheels.errors import DataError, RocmWheelsError
+from rocm_wheels.model.lock import Lock
+from rocm_wheels.release.gate.judge import judge
+from rocm_wheels.release.gate.policy import load_policy
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.sets import Kind, parse_set
+from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+from rocm_wheels.sources.lock.file import lock_digest, lock_text
+
+LOCKS = (NEWER, OLDER)
+Drafts = dict[str, Draft]
+
+
+def plan(
+    folder: Path, made: Drafts, locks: Sequence[Lock] = LOCKS, *, layout: Kind = "variants"
+) -> StagePlan:
+    wheels = [draft.write(folder) for draft in made.values()]
+    return plan_stage(wheels, locks, places=Places(load_layout(), "variants"), layout=layout)
+
+
+def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_path: Path) -> None:
+    made = several_drafts()
+    found = plan(tmp_path, made)
+    document = found.document
+    assert {file.label: (document.rocm_of(file), file.lock) for file in document.files} == {
+        "rocm7.1": ("7.1.0", lock_digest(NEWER)),
+        "": ("7.1.0", lock_digest(NEWER)),
+        "rocm7.0": ("7.0.2", lock_digest(OLDER)),
+        "null": ("7.1.0", lock_digest(NEWER)),
+    }
+    assert (document.rocm, document.rocms, document.is_complete) == (None, ("7.0.2", "7.1.0"), True)
+    assert [str(cell) for cell in document.planned] == [
+        f"triton for Python {PYTHON} with ROCm 7.0.2",
+        f"torch for Python {PYTHON} and gfx942 with ROCm 7.0.2",
+        f"triton for Python {PYTHON} with ROCm 7.1.0",
+        f"torch for Python {PYTHON} and gfx942 with ROCm 7.1.0",
+        f"torch for Python {PYTHON} and gfx1100 with ROCm 7.1.0",
+    ]
+    assert parse_set(document.to_json(), where="x") == document
+    texts = sorted(found.locks.values())
+    assert texts == sorted(lock_text(lock).encode() for lock in LOCKS)
+    for name, text in found.locks.items():
+        assert found.pages("x")[f"{found.places.set_folder(document.id)}/{name}"] == text
+    again = plan_stage(
+        [wheel.path for wheel in found.wheels], (OLDER, NEWER, OLDER), places=found.places, layout="variants"
+    )
+    assert again.document == document
+    # a gate sees what a lock wants, by its ROCm
+    older = [file for file in document.files if file.label != "rocm7.0"]
+    lacking = document.model_copy(update={"files": tuple(older)})
+    for one, said in ((document, "all 5 planned wheels are there"), (lacking, "gfx942 with ROCm 7.0.2")):
+        rules = {rule.rule: rule for rule in judge(load_policy(), "nightly", one, (), MOMENT).rules}
+        assert said in rules["complete"].why
+    assert rules["hashes"].outcome == "fail"
+
+
+def test_what_a_lock_wants_is_missing_also_where_another_has_it(tmp_path: Path) -> None:
+    made = several_drafts()
+    del made["newer"], made["plain"]
+    made["cousin"] = several_drafts("gfx1100")["newer"]
+    found = plan(tmp_path, made).document
+    assert [str(cell) for cell in found.missing] == [f"torch for Python {PYTHON} and gfx942 with ROCm 7.1.0"]
+
+
+def test_a_document_of_one_lock_is_what_it_always_was(tmp_path: Path) -> None:
+    made = several_drafts()
+    del made["older"]
+    found = plan(tmp_path, made, [NEWER]).document
+    shown = json.loads(found.to_json())
+    assert list(shown) == [
+        *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "lock", "origin"),
+        *("planned", "missing"),
+    ]
+    assert (shown["schema"], list(shown["lock"])) == (1, ["digest", "path"])
+    assert list(shown["planned"][0]) == ["project", "python", "target"]
+    assert list(shown["files"][0])[-3:] == ["targets", "label", "variant"]
+    for change in ({"schema": 2}, {"locks": [shown["lock"]] * 2}, {"lock": None}):
+        with pytest.raises(DataError, match="schema 1 has one lock; schema 2 several"):
+            parse_set(json.dumps({**shown, **change}).encode(), where="x")
+
+
+def _no_lock(project: str) -> Callable[[Drafts], object]:
+    return lambda made: made[project].members.pop(f"{made[project].folder}/sources.lock.json")
+
+
+def _moved(made: Drafts) -> None:
+    name = f"{made['older'].folder}/sources.lock.json"
+    made["older"].members[name] = lock_text(OLDER.model_copy(update={"rocm": "7.0.3"})).encode()
+
+
+def test_a_wheel_without_a_lock_is_of_the_one_that_it_can_be_of(tmp_path: Path) -> None:
+    made = several_drafts()
+    _no_lock("older")(made)
+    _no_lock("newer")(made)  # the older lock has no gfx1100
+    assert {file.lock for file in plan(tmp_path, made).document.files} == {lock_digest(one) for one in LOCKS}
+
+
+_WINDOWS = OLDER.model_copy(update={"platform": "windows"})
+_IDLE = OLDER.model_copy(update={"rocm": "6.4.4"})
+
+
+@pytest.mark.parametrize(
+    ("change", "locks", "said"),
+    [
+        (
+            _no_lock("triton"),
+            LOCKS,
+            r"triton-.*: it has no lock inside, and could be of the lock .* or the lock",
+        ),
+        (
+            _moved,
+            LOCKS,
+            r"rocm7\.0.*: it is of none of the locks: not of the lock .*built with ROCm 7\.0\.3, the",
+        ),
+        (
+            _no_lock("newer"),
+            (OLDER, _IDLE),
+            r"rocm7\.1.*: it has no lock inside, and could be of none of",
+        ),
+        (lambda made: None, (*LOCKS, _IDLE), r"no wheel is of the lock \w{12} with ROCm 6\.4\.4 for gfx942"),
+        (lambda made: None, (NEWER, _WINDOWS), r"the locks are for linux and windows"),
+        (lambda made: made.pop("newer"), LOCKS, r"no variant label, and no variant here is the same"),
+    ],
+)
+def test_wheels_that_cannot_be_one_set(
+    change: Callable[[Drafts], object], locks: Sequence[Lock], said: str, tmp_path: Path
+) -> None:
+    made = several_drafts()
+    change(made)
+    with pytest.raises(RocmWheelsError, match=said):
+        plan(tmp_path, made, locks)
+
+
+def test_only_variants_have_several_locks(tmp_path: Path) -> None:
+    with pytest.raises(RocmWheelsError, match=r"2 locks were given, and wheels of multi-arch are all of one"):
+        plan(tmp_path, several_drafts(), layout="multi-arch")
