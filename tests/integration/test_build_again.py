@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from test_build_against import required
 from test_demo import Demo, demo
 
 from rocm_wheels.workspace import exclusive
@@ -38,7 +40,7 @@ def test_another_torch_in_the_environment_is_another_input(demo: Demo) -> None:
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
     assert demo.build(*ONLY_TORCH, "--pytorch-build-number", "2").code == 0
     ended = demo.build(*ONLY_AUDIO)
-    assert "wheel of pytorch changed" in ended.err, ended.err
+    assert re.search(r"PYTORCH_VERSION changed .+\.post2\); and pins, wheel of pytorch", ended.err), ended.err
     assert "nothing to do" in demo.build(*ONLY_AUDIO).err
 
 
@@ -49,12 +51,29 @@ def test_other_packages_do_not_reach_the_build_environment(demo: Demo, tmp_path:
     assert "PYTHONPATH: not for the build environment" in ended.err
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_VERSION", "SOURCE_DATE_EPOCH"])
-def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo, name: str) -> None:
-    value = "1700000000"
+def test_variables_of_the_user_that_reach_a_wheel_are_inputs(demo: Demo) -> None:
+    mine = {"SOURCE_DATE_EPOCH": "1700000000"}
     assert demo.build(*ONLY_AUDIO).code == 0
-    assert f"{name} changed" in demo.build(*ONLY_AUDIO, **{name: value}).err
-    assert "nothing to do" in demo.build(*ONLY_AUDIO, **{name: value}).err
+    assert "SOURCE_DATE_EPOCH changed" in demo.build(*ONLY_AUDIO, **mine).err
+    assert "nothing to do" in demo.build(*ONLY_AUDIO, **mine).err
+
+
+def test_a_companion_requires_the_torch_that_it_was_built_against(demo: Demo) -> None:
+    """Whatever the shell says; what is asked for by name goes before, and is no torch that nobody built."""
+    assert demo.build(*OTHERS).code == 0
+    torch = demo.wheels()["torch"].name.split("-")[1]
+    ended = demo.build(*ONLY_AUDIO, PYTORCH_VERSION="1.0")
+    assert ended.code == 0, ended.err
+    assert required(demo.wheels()["torchaudio"]) == [f"Requires-Dist: torch=={torch}"]
+    words = ("--set-env", "pytorch_audio:PYTORCH_VERSION=2.13.0a0")
+    assert "PYTORCH_VERSION changed" in demo.build(*ONLY_AUDIO, *words).err
+    assert required(demo.wheels()["torchaudio"]) == ["Requires-Dist: torch==2.13.0a0"]
+    ended = demo.build(*ONLY_AUDIO, "--set-env", "pytorch_audio:PYTORCH_VERSION=1.*")
+    assert ended.code == 2 and "torch==1.* does not require one exact version" in ended.err
+    ended = demo.build(*ONLY_AUDIO, "--set-env", "pytorch_audio:PYTORCH_VERSION=2.10.0")
+    assert ended.code == 14, "its own requirement says otherwise"
+    assert "does not require torch==2.10.0, but torch>=2.11" in ended.err
+    assert demo.build(*ONLY_AUDIO).code == 0
 
 
 def test_options_that_do_nothing_are_named(demo: Demo) -> None:

@@ -283,9 +283,35 @@ def test_each_recipe_has_its_own_rules(
     check: str | None,
 ) -> None:
     recipe = load_project(project)
-    path = Draft(recipe.distribution, "1.0", members=members).write(tmp_path)
+    requires = ["torch==2.9.0"] * bool(recipe.build.pins)
+    path = Draft(recipe.distribution, "1.0", members=members, requires=requires).write(tmp_path)
     report = verify_wheel(path, Expectation(recipe, "linux", targets=targets))
     assert checked(report) == ({check} if check else set())
+
+
+@pytest.mark.parametrize(
+    ("requires", "stated", "passed", "said"),
+    [
+        ([], (), True, "torch is not required in one exact version"),
+        (["torch>=2.11"], (), True, "torch is not required in one exact version, but torch>=2.11"),
+        (["torch==2.*"], (), True, "torch is not required in one exact version, but torch==2.*"),
+        (["torch==2.9.0"], (), True, None),
+        (["torch==2.9.0"], ("torch==2.9.0+rocm7.1",), False, "does not require torch==2.9.0+rocm7.1, but"),
+        (["torch"], ("torch==2.9.0+rocm7.1",), False, "does not require torch==2.9.0+rocm7.1, but torch"),
+        (["Torch==2.9.0+rocm7.1"], ("torch==2.9.0+rocm7.1",), True, None),
+    ],
+)
+def test_a_companion_is_held_to_the_torch_that_it_was_built_against(
+    tmp_path: Path, requires: list[str], stated: tuple[str, ...], passed: bool, said: str | None
+) -> None:
+    """Without word of which torch that was, a loose requirement is a warning alone: others build so."""
+    members = {"torchaudio/__init__.py": b"", "torchaudio/_C.so": library()}
+    path = Draft("torchaudio", "1.0", members=members, requires=requires).write(tmp_path)
+    expected = Expectation(load_project("pytorch_audio"), "linux", targets=TARGETS, requirements=stated)
+    report = verify_wheel(path, expected)
+    assert report.passed == passed
+    (found,) = [one.what for one in report.findings] or [None]
+    assert (found or "").startswith(said or "") and (found is None) == (said is None)
 
 
 def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.compile.cache import CompilerCache, find_compiler_cache
-from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.environment import build_environment, exact_pins
 from rocm_wheels.compile.hooks.pytorch import windows_libraries
 from rocm_wheels.compile.hooks.triton import triton_build_environment
 from rocm_wheels.compile.request import BuildRequest
@@ -30,6 +30,7 @@ FULL = replace(
 )
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 VERSION = "2.9.0+rocm7.1.0"
+VARIABLE = "PYTORCH_VERSION"
 BASE = {"PATH": "/bin", "HOME": "/home/me"}
 
 COMMON = {
@@ -73,6 +74,7 @@ AUDIO = {
     "USE_FFMPEG": "1",
     "USE_OPENMP": "1",
     "BUILD_SOX": "0",
+    "PYTORCH_VERSION": VERSION,
 }
 VISION = {
     "BUILD_VERSION": VERSION,
@@ -81,6 +83,7 @@ VISION = {
     "FORCE_CUDA": "1",
     "TORCHVISION_USE_NVJPEG": "0",
     "TORCHVISION_USE_VIDEO_CODEC": "0",
+    "PYTORCH_VERSION": VERSION,
 }
 TRITON = {
     "TRITON_WHEEL_VERSION_SUFFIX": "+rocm7.1.0",
@@ -101,6 +104,7 @@ def request(name: str, platform: Platform = "linux", **more: Any) -> BuildReques
     }
     if name == "pytorch":
         values |= {"flash_attention": True, "triton_requirement": "triton==3.7.0"}
+    values["against"] = {pin.project: VERSION for pin in load_project(name).build.pins}
     return BuildRequest(**(values | more))
 
 
@@ -335,6 +339,16 @@ def _undecided() -> None:
             UsageError,
             "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton",
         ),
+        (
+            lambda: exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
+            UsageError,
+            "torch==2.* does not require one exact version",
+        ),
+        (
+            lambda: exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
+            UsageError,
+            "'torch==my own' is not a requirement",
+        ),
         (lambda: request("apex", "windows"), UsageError, "apex is not built on windows"),
         (lambda: request("apex", targets=()), UsageError, "no GPU target to compile for"),
         (
@@ -360,6 +374,23 @@ def test_wrong_input(call, error: type[RocmWheelsError], message: str) -> None: 
     with pytest.raises(error) as fault:
         call()
     assert message in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "users", "pins"),
+    [
+        ("pytorch_audio", {}, (f"torch=={VERSION}",)),
+        ("pytorch_vision", {VARIABLE: "2.9.0"}, ("torch==2.9.0",)),  # by --set-env
+        ("pytorch_vision", {VARIABLE: ""}, ()),
+        ("apex", {VARIABLE: "2.9.0"}, (f"torch=={VERSION}",)),  # its build does not read it
+        ("pytorch", {VARIABLE: "2.9.0"}, ()),
+    ],
+)
+def test_companions_pin_the_torch_that_they_are_built_against(
+    name: str, users: dict[str, str], pins: tuple[str, ...]
+) -> None:
+    asked = request(name, set_env=users)
+    assert exact_pins(asked, build_environment(asked, {**BASE, VARIABLE: "1.0"})) == pins
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:

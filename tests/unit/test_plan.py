@@ -86,6 +86,7 @@ def test_what_is_not_known_yet_is_known_after_a_step(tmp_path: Path) -> None:
     assert steps["build-triton-cp312"].fingerprint is not None
     assert str(steps["build-pytorch-cp312"].inputs["everything else"]) == "known after build-triton-cp312"
     assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after build-pytorch-cp312"
+    assert str(steps["build-apex-cp312"].inputs["version of pytorch"]) == "known after build-pytorch-cp312"
 
 
 def test_a_finished_run_has_nothing_to_do_and_the_same_facts_give_the_same_plan(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import Lock, LockedProject
-from rocm_wheels.pipeline.provenance import FILE, content, part_of, put_inside
+from rocm_wheels.pipeline.provenance import FILE, content, part_of, put_inside, with_pins
 
 
 def lock(**why: str) -> Lock:
@@ -53,3 +53,42 @@ def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
         put_inside(wheel, tmp_path, b"{}\n")
     assert wheel.read_bytes() == damaged
     assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
+
+
+PIN = "torch==2.13.0a0+rocm7.1.0"
+
+
+@pytest.mark.parametrize(
+    ("stated", "written"),
+    [
+        (["numpy"], ["numpy", PIN]),  # torchaudio 2.11.0, apex
+        (["numpy", "torch", "pillow"], ["numpy", PIN, "pillow"]),
+        (["torch>=2.11"], [PIN]),  # torchaudio 2.11.1; a pre-release counts
+        (["torch==2.13.0a0"], [PIN]),  # any local part would do
+        (["Torch ; os_name == 'posix'", "torch"], [PIN]),
+        ([PIN], [PIN]),
+        (["torch==2.12.0"], ["torch==2.12.0"]),  # another version: the checks refuse it
+        (["torch @ https://h/torch.whl"], ["torch @ https://h/torch.whl"]),
+        (["torch-tool", "torch>1; extra == 'all'"], ["torch-tool", "torch>1; extra == 'all'", PIN]),
+    ],
+)
+def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
+    stated: list[str], written: list[str]
+) -> None:
+    assert with_pins(stated, pins=[PIN]) == written
+    assert with_pins(written, pins=[PIN]) == written
+    assert with_pins(stated, pins=[]) == stated
+
+
+def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
+    wheel = torch_draft().write(tmp_path)
+    before, required = content(wheel), torch_draft().requires
+    _, pinned = put_inside(wheel, tmp_path, None, ["numpy==2.0"])
+    assert pinned == content(wheel) != before
+    assert put_inside(wheel, tmp_path, b"{}\n", ["numpy==2.0"])[1] == pinned
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    assert [one for one in lines if one.startswith("Requires-Dist")] == [
+        f"Requires-Dist: {one}" for one in (*required, "numpy==2.0")
+    ]

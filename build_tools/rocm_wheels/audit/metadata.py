@@ -10,12 +10,14 @@ from packaging.requirements import Requirement
 from rocm_wheels.audit.findings import Finding, Severity, Skipped
 from rocm_wheels.audit.names import same_version
 from rocm_wheels.audit.subject import Subject, python_version, same_name
+from rocm_wheels.model.project import load_project
 
 # what installers act on; a fault in any other field is shown and does not reject the wheel
 _ACTED_ON = ("metadata-version", "name", "version", "requires-dist", "requires-python", "provides-extra")
 _REQUIRED = ("metadata_version", "name", "version")
 _UNREAD = Skipped("METADATA could not be read")
 _ROCM, _LIBRARIES = "rocm", "libraries"
+_OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
     "the pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS: is it in the step's environment?"
 )
@@ -91,9 +93,21 @@ def check_pins(wheel: Subject) -> list[Finding] | Skipped:
     """The exact versions of what was built together with it are required."""
     if wheel.scan.metadata is None:
         return _UNREAD
-    if not wheel.expected.requirements:
+    stated = [Requirement(line) for line in wheel.expected.requirements]
+    if not stated and not wheel.expected.project.build.pins:
         return Skipped("no pin of another built wheel was stated")
-    return [fault for line in wheel.expected.requirements for fault in _pinned(wheel, Requirement(line))]
+    return [*(fault for one in stated for fault in _pinned(wheel, one)), *_loose(wheel, stated)]
+
+
+def _loose(wheel: Subject, stated: Iterable[Requirement]) -> Iterable[Finding]:
+    """Yield a warning for each project that the recipe pins, and the wheel takes in other versions too."""
+    for pin in wheel.expected.project.build.pins:
+        name = load_project(pin.project).distribution
+        asked = [r for r in _requirements(wheel) if same_name(r.name, name)]
+        if not any(same_name(r.name, name) for r in stated) and not any(map(_exact, asked)):
+            said = f"{name} is not required in one exact version{_instead(asked)}"
+            tip = f"it was built against one {name}: beside another one it may not even be imported"
+            yield Finding(said, f"{wheel.dist_info}/METADATA", tip, severity="warning")
 
 
 def _pinned(wheel: Subject, wanted: Requirement) -> list[Finding]:
@@ -102,7 +116,8 @@ def _pinned(wheel: Subject, wanted: Requirement) -> list[Finding]:
     version = _exact(wanted)
     assert version is not None, f"{wanted} is an exact pin"
     if not any(same_version(_exact(r) or "", version) and wanted.extras <= r.extras for r in asked):
-        return [Finding(f"does not require {wanted}{_instead(asked)}", where, _PIN_TIP)]
+        tip = _PIN_TIP if wheel.expected.project.checks.requires_rocm else _OTHERS_TIP
+        return [Finding(f"does not require {wanted}{_instead(asked)}", where, tip)]
     against = [r for r in asked if not r.specifier.contains(version, prereleases=True)]
     tip = "upstream's own pin must be taken out when ours is added"
     return [Finding(f"requires {wanted} and {r}: nothing can satisfy both", where, tip) for r in against]

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from rocm_wheels.compile.hooks import hooks_of
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.variables import add_flags, prepend_path
+from rocm_wheels.model.project import load_project
+from rocm_wheels.model.versions import check_requirement
 
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
@@ -42,6 +44,20 @@ def build_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[st
     hooks_of(request.project.name).environment(request, env)
     env.update(request.set_env)
     return env
+
+
+def exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the finished wheel requires at one version (``torch==2.9.0+rocm7.1.0``), by its recipe.
+
+    ``env`` is the environment of the build: the user's own version goes before the one that it is built
+    against, and an empty one is no pin. Raises UsageError for what is no version.
+    """
+    found = []
+    for pin in request.project.build.pins:
+        version = env.get(pin.variable or "", request.against[pin.project])
+        if version:
+            found.append(check_requirement(f"{load_project(pin.project).distribution}=={version}"))
+    return tuple(found)
 
 
 def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
@@ -94,4 +110,7 @@ def _versions(request: BuildRequest) -> dict[str, str]:
         found[rules.build_number] = request.build_number
     if rules.suffix_variable is not None:
         found[rules.suffix_variable] = request.suffix
+    for pin in request.project.build.pins:
+        if pin.variable is not None:
+            found[pin.variable] = request.against[pin.project]
     return found

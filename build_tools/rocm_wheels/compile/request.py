@@ -21,7 +21,8 @@ class BuildRequest:
 
     ``version`` is the whole version, ``None`` for a project that makes its own from ``suffix``.
     ``triton_requirement`` (``triton==3.7.0+…``) is what torch shall require; ``triton_environment``
-    is what the checkout of triton left for its build. ``flash_attention`` matters to torch alone.
+    is what the checkout of triton left for its build. ``against``: the versions of the wheels that it is
+    built against and that its recipe pins, by project. ``flash_attention`` matters to torch alone.
     ``commit_epoch`` is the date of the source commit in seconds. ``set_env`` goes over everything else.
     """
 
@@ -35,6 +36,7 @@ class BuildRequest:
     build_number: str = "1"
     triton_requirement: str | None = None
     triton_environment: Mapping[str, str] = field(default_factory=dict)
+    against: Mapping[str, str] = field(default_factory=dict)
     flash_attention: bool | None = None
     commit_epoch: int | None = None
     cache: CompilerCache | None = None

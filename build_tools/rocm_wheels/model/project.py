@@ -172,14 +172,25 @@ class AcrossPythons(Record):
         return tuple(_inside(pattern) for pattern in value)
 
 
+class Pinned(Record):
+    """A project of ours that the wheel requires at the very version that it was built against.
+
+    ``variable``: what its own build reads that version from, where it does.
+    """
+
+    project: str
+    variable: str | None = None
+
+
 class Build(Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
     are installed before, when present. Of the projects that it is built ``after`` (when they are built at
-    all), it ``needs`` some to be installed while it is built. ``trees`` are the folders (relative to the
-    tree) that hold objects and survive between builds of the same configuration. Each Python has its
-    own, unless ``across_pythons`` says what one tree for all of them needs.
+    all), it ``needs`` some to be installed while it is built; of those, its wheel ``pins`` some.
+    ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
+    same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
+    them needs.
     """
 
     front_end: Literal["pep517", "setup.py"]
@@ -189,6 +200,7 @@ class Build(Record):
     trees: tuple[str, ...] = ("build",)
     after: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    pins: tuple[Pinned, ...] = ()
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
     across_pythons: AcrossPythons | None = None
@@ -197,6 +209,8 @@ class Build(Record):
     def _needs_come_before(self) -> Build:
         if missing := [name for name in self.needs if name not in self.after]:
             raise ValueError(f"`needs` has {', '.join(missing)}, which is not in `after`")
+        if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
+            raise ValueError(f"`pins` has {', '.join(missing)}, which is not in `needs`")
         return self
 
 

@@ -1,15 +1,22 @@
-"""The lock that a wheel was built from, inside the wheel: ``*.dist-info/sources.lock.json``.
+"""What we write into a finished wheel: the lock that it was built from, and what it was built against.
 
-It is the part of the lock that made the wheel: its project and those that it is built against. What else
-the lock pins may change without another byte in this wheel.
+The lock is ``*.dist-info/sources.lock.json``: the part of the lock that made the wheel, its project and those
+that it is built against. What else the lock pins may change without another byte in this wheel.
+
+Pins are in METADATA: exact versions of what the wheel was built against. Some builds write them when they are
+told the version (torchvision, torchaudio to 2.10), some never do (torchaudio since then, apex).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rocm_wheels.model.project import load_project
 from rocm_wheels.wheels.archive.edits import Edit
@@ -42,13 +49,44 @@ def part_digest(lock: Lock, name: str) -> str:
     return hashlib.sha256(part_of(lock, name)).hexdigest()
 
 
-def put_inside(wheel: Path, folder: Path, text: bytes) -> tuple[Path, str]:
-    """Write a wheel with the lock inside into ``folder`` (its own: in its place); return it and its content.
+def put_inside(wheel: Path, folder: Path, text: bytes | None, pins: Sequence[str] = ()) -> tuple[Path, str]:
+    """Write a wheel with lock and pins inside into ``folder`` (its own: in its place).
 
+    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``with_pins``.
     DataError for a wheel that is damaged; it is left as it was.
     """
-    written = rewrite_wheel(wheel, folder, Edit(put={FILE: text}), replace=True)
+    edit = Edit(put={} if text is None else {FILE: text}, requirements=partial(with_pins, pins=pins))
+    written = rewrite_wheel(wheel, folder, edit, replace=True)
     return written.path, _content(written.record)
+
+
+def with_pins(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:
+    """Return requirements narrowed to ``pins``; one that is missing is added.
+
+    A requirement that does not admit the version of a pin stays as it is: its build knows of another
+    version, and the checks of the wheel say so. So does one that holds only with an extra.
+    """
+    found = list(requires)
+    for pin in pins:
+        wanted = Requirement(pin)
+        (exact,) = wanted.specifier
+        if not any(_contradicts(text, wanted.name, exact.version) for text in found):
+            kept = [text for text in found if not _is_about(text, wanted.name)]
+            place = next((n for n, text in enumerate(found) if _is_about(text, wanted.name)), len(kept))
+            found = [*kept[:place], pin, *kept[place:]]
+    return found
+
+
+def _is_about(text: str, name: str) -> bool:
+    asked = Requirement(text)
+    same = canonicalize_name(asked.name) == canonicalize_name(name)
+    return same and "extra" not in str(asked.marker or "")
+
+
+def _contradicts(text: str, name: str, version: str) -> bool:
+    asked = Requirement(text)
+    admits = asked.url is None and asked.specifier.contains(version, prereleases=True)
+    return _is_about(text, name) and not admits
 
 
 def content(wheel: Path) -> str:

@@ -26,7 +26,7 @@ setup(
     version=os.environ.get("BUILD_VERSION") or Path("version.txt").read_text().strip(),
     description="Audio for PyTorch: a small model of the large project",
     python_requires=">=3.10",
-    install_requires=["torch"],
+    install_requires=["torch>=2.11"],
     packages=find_packages("src", include=["torchaudio", "torchaudio.*"]),
     package_dir={"": "src"},
     ext_modules=[extension()],

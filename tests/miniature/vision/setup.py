@@ -1,4 +1,4 @@
-"""Build torchvision. Read: BUILD_VERSION; FORCE_CUDA=1 compiles the kernels on a machine without a GPU."""
+"""Build torchvision. Read: BUILD_VERSION, PYTORCH_VERSION; FORCE_CUDA=1 compiles the kernels on a machine without a GPU."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
 SOURCE = "torchvision/csrc"
+REQUIRED = os.environ.get("PYTORCH_VERSION")
 VERSION = os.environ.get("BUILD_VERSION") or Path("version.txt").read_text().strip()
 
 
@@ -25,7 +26,7 @@ setup(
     version=VERSION,
     description="Images for PyTorch: a small model of the large project",
     python_requires=">=3.10",
-    install_requires=[f"torch=={torch.__version__}"],
+    install_requires=[f"torch=={REQUIRED}" if REQUIRED else "torch"],
     packages=find_packages(include=["torchvision", "torchvision.*"]),
     ext_modules=[extension()],
     cmdclass={"build_ext": BuildExtension},

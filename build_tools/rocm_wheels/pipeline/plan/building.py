@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.environment import build_environment, exact_pins
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.trees import tree_key
 from rocm_wheels.compile.variables import prepend_path
@@ -25,7 +25,8 @@ CODE_VERSION = "3"  # raise it when this step would make other bytes from the sa
 class PlannedBuild:
     """A build before it runs: what is asked, its whole environment, and its inputs by name.
 
-    ``base`` is the environment that a user would repeat it in. ``attention`` says in words whether torch
+    ``base`` is the environment that a user would repeat it in. ``pins``: what the wheel requires at the very
+    version that it is built against (``torch==2.9.0+rocm7.1.0``). ``attention`` says in words whether torch
     gets flash attention and why; ``None`` for other projects.
     """
 
@@ -34,6 +35,7 @@ class PlannedBuild:
     environment: Mapping[str, str]
     inputs: Mapping[str, str]
     attention: str | None = None
+    pins: tuple[str, ...] = ()
 
 
 def plan_build(
@@ -45,11 +47,13 @@ def plan_build(
     triton_requirement: str | None,
     without_triton: str,
     wheels: Mapping[str, str],
+    against: Mapping[str, str],
     packages: Mapping[str, str],
 ) -> PlannedBuild:
     """Settle a project's build.
 
-    ``wheels``: digests of the wheels that it is built against; ``packages``: identities of build packages;
+    ``wheels``: digests of the wheels that it is built against; ``against``: the versions of those that its
+    recipe pins, by project; ``packages``: identities of build packages;
     ``without_triton``: why there is no ``triton_requirement``, if so.
     """
     asked, tree = facts.request, facts.trees[project.name]
@@ -78,6 +82,7 @@ def plan_build(
         build_number=asked.build_number,
         triton_requirement=triton_requirement,
         triton_environment=facts.triton_environment,
+        against=against,
         flash_attention=attention.on if attention else None,
         commit_epoch=identity.epoch,
         cache=facts.cache,
@@ -86,15 +91,17 @@ def plan_build(
     base = dict(facts.env)
     prepend_path(base, "PATH", ready.environment.bin, asked.platform)  # its cmake, not the machine's
     environment = build_environment(request, base)
+    pins = exact_pins(request, environment)
     inputs = {
         **_configuration(request, environment, facts, ready),
         **{f"build package {name}": value for name, value in packages.items()},
         **wheels,
+        **({"pins": ", ".join(pins)} if project.build.pins else {}),
         "commit": identity.commit,
         "sources": identity.tree,
     }
     said = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
-    return PlannedBuild(request, facts.env, environment, dict(sorted(inputs.items())), said)
+    return PlannedBuild(request, facts.env, environment, dict(sorted(inputs.items())), said, pins)
 
 
 def _version(
@@ -114,13 +121,14 @@ def _configuration(
     key = tree_key(request, environment, python=ready.environment.python, python_tag=ready.python_tag)
     rules = request.project.version
     told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    told += [pin.variable for pin in request.project.build.pins]
     if request.project.name == "triton":
         told += request.triton_environment
     build = request.project.build
     found = {
         **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
         **{name: kept_value(name, environment[name]) for name in told if name and name in environment},
-        **{name: kept_value(name, facts.env[name]) for name in _USERS if name in facts.env},
+        **{name: kept_value(name, environment[name]) for name in _USERS if name in facts.env},
         "front end": " ".join([build.front_end, *build.config_settings]),
         "ROCm packages": ready.content,
         "step": CODE_VERSION,

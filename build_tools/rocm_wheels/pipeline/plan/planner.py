@@ -115,18 +115,32 @@ class Planner:
             triton_requirement=self._triton(step, project, triton),
             without_triton=why_not,
             wheels=wheels,
+            against={pin.project: self._version(step, pin.project) for pin in project.build.pins},
             packages=self.facts.done[tools].stamp.facts["packages"].get(project.name, {}),
         )
 
     def _needed(self, step: Step, other: str) -> str:
         return next(name for name in step.after if self.graph.steps[name].project == other)
 
+    def version_of(self, step: Step, other: str) -> Input:
+        """Return the version of the wheel that a step is built against, as soon as it is known."""
+        if self.facts.builds(other) and not self.is_current(self._needed(step, other)):
+            return KnownAfter(self._needed(step, other))
+        if not self.facts.builds(other) and other not in self.python(step).provided:
+            return KnownAfter(f"install-rocm-{step.cell.tag}")
+        return self._version(step, other)
+
+    def _version(self, step: Step, other: str) -> str:
+        if self.facts.builds(other):
+            return str(self.facts.done[self._needed(step, other)].stamp.facts["version"])
+        return self.python(step).provided[other].version
+
     def _triton(self, step: Step, project: Project, provided: Provided | None) -> str | None:
         """Return the requirement on triton: built in this run, given or installed."""
         if "triton" not in project.build.after:
             return None
         if self.facts.builds("triton"):
-            version = self.facts.done[self._needed(step, "triton")].stamp.facts["version"]
+            version = self._version(step, "triton")
         elif provided is not None:
             version = provided.version
         else:

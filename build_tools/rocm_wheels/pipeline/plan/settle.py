@@ -111,6 +111,9 @@ def _build(planner: Planner, step: Step) -> Step:
         if not isinstance(targets, KnownAfter) and project.has_device_code:
             known["PYTORCH_ROCM_ARCH"] = ";".join(targets)
         known["everything else"] = planned
+        for pin in project.build.pins:
+            if isinstance(version := planner.version_of(step, pin.project), KnownAfter):
+                known[f"version of {pin.project}"] = version
         return _judged(planner, step, known)
     request = planned.request
     command = front_end_command(

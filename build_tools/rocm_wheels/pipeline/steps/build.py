@@ -232,7 +232,7 @@ class BuildStep:
         """Check a fresh wheel; one that does not count is set aside with its log. Raises AuditError."""
         inside, fault = "", None
         try:
-            inside = content(wheel.path) if self._lock is None else self._put_lock(wheel.path)
+            inside = self._put_inside(wheel.path)
         except DataError as damage:
             fault = damage  # the checks say more of it
         report: AuditReport | None = None
@@ -244,14 +244,17 @@ class BuildStep:
             install(self.turn, self.project, wheel.path, inside)
         return Checked(report.sha256 if report else sha256_of(wheel.path), inside, report)
 
-    def _put_lock(self, wheel: Path) -> str:
-        assert self._lock is not None
-        return put_inside(wheel, wheel.parent, self._lock)[1]
+    def _put_inside(self, wheel: Path) -> str:
+        """Put lock and pins into a wheel; return its content."""
+        if self._lock is None and not self.planned.pins:
+            return content(wheel)
+        return put_inside(wheel, wheel.parent, self._lock, self.planned.pins)[1]
 
     def _verify(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
         facts, ready, others = self.turn.facts, self.turn.ready, self.project.build.installed_for_others
-        pins = self.planned.request.triton_requirement
+        asked = self.planned.request.triton_requirement
+        triton = (asked,) if asked and self.project.checks.requires_rocm else ()
         expected = Expectation(
             project=self.project,
             platform=facts.request.platform,
@@ -259,7 +262,7 @@ class BuildStep:
             python_tag=ready.python_tag,
             targets=self.planned.request.targets,
             rocm_version=ready.sdk.version,
-            requirements=(pins,) if pins and self.project.checks.requires_rocm else (),
+            requirements=(*triton, *self.planned.pins),
         )
         place = ImportPlace(ready.environment.python, env=facts.env, installed=others, log=self.turn.log)
         report = verify_wheel(wheel.path, expected, place=None if others else place)
