@@ -1,0 +1,262 @@
+"""Which cells a run has, and for every other one why not.
+
+Pure: what follows from the tables and the selection, in the order of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.ci import PLATFORMS, CiTable, Family, FamilyOn, Test, shared_out
+from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.line_facts import Line
+from rocm_wheels.model.lines import all_lines
+from rocm_wheels.model.project import Platform
+from rocm_wheels.records import did_you_mean
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One build: a family, a Python (``3.12``, ``3.14t``), a torch line and a platform."""
+
+    family: str
+    python: str
+    line: str
+    platform: Platform
+
+    def __str__(self) -> str:
+        """Return it as people name it: ``gfx94X-dcgpu/3.12/2.13/linux``."""
+        return f"{self.family}/{self.python}/{self.line}/{self.platform}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cell that is built. ``tests`` are those that run on a ``tester``; ``untested`` says why none do.
+
+    ``rocm`` is the version that it is built against, ``builder`` and ``tester`` are labels of machines.
+    """
+
+    cell: Cell
+    targets: tuple[str, ...]
+    rocm: str
+    builder: str = ""
+    tests: tuple[Test, ...] = ()
+    tester: str = ""
+    untested: str = ""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A cell that is left out, and why; ``source`` is where that is stated, "" for our own policy."""
+
+    cell: Cell
+    reason: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD."""
+
+    trigger: str = "nightly"
+    families: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    rocm: str | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All cells of a selection: those that are built, and those that are left out."""
+
+    trigger: str
+    built: tuple[Built, ...]
+    left: tuple[Left, ...] = field(default=())
+
+
+def plan_matrix(table: CiTable, selection: Selection) -> Matrix:
+    """Return the cells of a selection. Raises UsageError for names that there are not."""
+    chosen = _check(table, selection)
+    built, left = [], []
+    for cell in _universe(table, chosen):
+        reason = why_left(table, chosen, cell)
+        if reason is None:
+            built.append(_built(table, chosen, cell))
+        else:
+            left.append(reason)
+    return Matrix(chosen.trigger, tuple(_with_machines(table, built)), tuple(left))
+
+
+def parse_cell(text: str) -> Cell:
+    """Read a cell as it is printed. Raises UsageError for another form."""
+    parts = text.split("/")
+    if len(parts) != 4 or parts[3] not in PLATFORMS:
+        tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
+        raise UsageError(f"{text!r} is no cell", tip=tip)
+    return Cell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
+
+
+def why_left(table: CiTable, selection: Selection, cell: Cell) -> Left | None:
+    """Return the first reason for which a cell is left out of a selection; None when it is built."""
+    return next(reasons(table, selection, cell), None)
+
+
+def reasons(table: CiTable, selection: Selection, cell: Cell) -> Iterator[Left]:
+    """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
+    line, family = _line(cell.line), table.every_family[cell.family]
+    place = table.sources[family.fact.source].url
+    if family.on(cell.platform) is None:
+        yield Left(cell, f"the family is not built on {cell.platform}", place)
+    if cell.platform not in line.platforms.values:
+        yield Left(cell, f"torch {line.name} is not made for {cell.platform}", line.platforms.source)
+    pythons = line.free_threaded if cell.python.endswith("t") else line.pythons
+    if cell.python not in pythons.values:
+        had = ", ".join(pythons.values) or "none"
+        kind = "without a GIL " if cell.python.endswith("t") else ""
+        yield Left(
+            cell, f"torch {line.name} is not released for Python {cell.python} ({kind}{had})", pythons.source
+        )
+    if selection.rocm is None and not line.rocm.amd.values:
+        why = f"AMD has released no ROCm with torch {line.name}: which to build it with must be said"
+        yield Left(cell, why, line.rocm.amd.source)
+    for one in table.excluded:
+        if one.covers(cell.family, cell.python, cell.line, cell.platform):
+            yield Left(cell, one.reason, table.sources[one.source].url)
+    yield from _by_policy(table, selection, cell, family)
+
+
+def _by_policy(table: CiTable, selection: Selection, cell: Cell, family: Family) -> Iterator[Left]:
+    name, trigger = selection.trigger, table.triggers[selection.trigger]
+    if cell.family not in (selection.families or [cell.family]):
+        yield Left(cell, f"--families does not name {cell.family}")
+    elif not selection.families and not table.begun(family.since, name):
+        yield Left(cell, f"the family is built since {family.since}, not in {name}")
+    if cell.python not in (selection.pythons or trigger.pythons):
+        said = (
+            "--pythons does not name it" if selection.pythons else f"{name} builds {_listed(trigger.pythons)}"
+        )
+        yield Left(cell, f"Python {cell.python}: {said}")
+    wanted = selection.lines or lines_of(table, name)
+    if cell.line not in wanted:
+        said = "--lines does not name it" if selection.lines else f"{name} builds {_listed(wanted)}"
+        yield Left(cell, f"torch {cell.line}: {said}")
+    if cell.platform not in (selection.platforms or PLATFORMS):
+        yield Left(cell, f"--platform does not name {cell.platform}")
+
+
+def lines_of(table: CiTable, trigger: str) -> tuple[str, ...]:
+    """Return the lines that a trigger builds: the newest released by AMD, oldest first, and others."""
+    said = table.triggers[trigger].lines
+    released = [line.name for line in all_lines() if line.torch and line.rocm.amd.values]
+    newest = sorted(released, key=Version)[-said.newest :] if said.newest else []
+    return tuple(dict.fromkeys((*newest, *said.also)))
+
+
+def _universe(table: CiTable, selection: Selection) -> Iterator[Cell]:
+    trigger = table.triggers[selection.trigger]
+    for platform in selection.platforms or PLATFORMS:
+        for line in selection.lines or lines_of(table, selection.trigger):
+            for python in selection.pythons or trigger.pythons:
+                for family in selection.families or table.every_family:
+                    yield Cell(family, python, line, platform)
+
+
+def _built(table: CiTable, selection: Selection, cell: Cell) -> Built:
+    on = table.every_family[cell.family].on(cell.platform)
+    assert on is not None  # else it is left out
+    tests, untested = _tests(table, selection.trigger, on)
+    rocm = selection.rocm or _line(cell.line).rocm.amd.values[-1]
+    return Built(cell, gfx_families()[cell.family], rocm, tests=tests, untested=untested)
+
+
+def _tests(table: CiTable, trigger: str, on: FamilyOn) -> tuple[tuple[Test, ...], str]:
+    """Return what is tested, and why not where nothing is."""
+    if not on.runners:
+        return (), "no runner has such a GPU"
+    if on.tests_since is not None and not table.begun(on.tests_since, trigger):
+        return (), f"its runners test since {on.tests_since}, not in {trigger}"
+    return (("sanity",) if on.only_sanity else table.triggers[trigger].tests), ""
+
+
+def _with_machines(table: CiTable, built: Sequence[Built]) -> Iterator[Built]:
+    """Yield the cells with labels: machines share the work as the table says, the same every time."""
+    builders = {
+        platform: iter(shared_out(machines.builders, len(built)))
+        for platform, machines in table.platforms.items()
+    }
+    testers: dict[tuple[str, Platform], Iterator[str]] = {}
+    for one in built:
+        key = one.cell.family, one.cell.platform
+        on = table.every_family[one.cell.family].on(one.cell.platform)
+        if key not in testers:
+            testers[key] = iter(shared_out(on.runners if on else (), len(built)))
+        tester = next(testers[key]) if one.tests else ""
+        yield Built(
+            one.cell,
+            one.targets,
+            one.rocm,
+            next(builders[one.cell.platform]),
+            one.tests,
+            tester,
+            one.untested,
+        )
+
+
+def _check(table: CiTable, selection: Selection) -> Selection:
+    lines = [line.name for line in all_lines()]
+    pythons = {
+        python for line in all_lines() for python in (*line.pythons.values, *line.free_threaded.values)
+    }
+    known = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
+    _require("--trigger", "trigger", (selection.trigger,), table.triggers)
+    for one in selection.families:
+        if one not in table.every_family:
+            raise UsageError(
+                f"--families: {_no_family(table, one)}", tip=f"there are {_listed(table.every_family)}"
+            )
+    _require("--lines", "release line", selection.lines, lines)
+    _require("--pythons", "Python that torch is built for", selection.pythons, sorted(known, key=_by_number))
+    return selection
+
+
+def _no_family(table: CiTable, name: str) -> str:
+    members = gfx_families()
+    holding = [family for family in table.every_family if name in members[family]]
+    if holding:
+        return f"{name} is built with {holding[0]}"
+    if name in members:
+        within = [family for family in table.every_family if set(members[family]) & set(members[name])]
+        return f"{name} is not built as one, but as {_listed(within)}"
+    return f"there is no family {name!r}{did_you_mean(name, table.every_family)}"
+
+
+def check_cell(table: CiTable, cell: Cell) -> None:
+    """Raise UsageError for a cell with a name that there is not."""
+    _check(table, Selection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,)))
+
+
+def _require(option: str, what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    names = list(known)
+    for one in given:
+        if one not in names:
+            raise UsageError(
+                f"{option}: there is no {what} {one!r}{did_you_mean(one, names)}",
+                tip=f"there are {_listed(names)}",
+            )
+
+
+def _by_number(python: str) -> tuple[int, str]:
+    return int(python[2:].rstrip("t") or 0), python
+
+
+def _line(name: str) -> Line:
+    return next(line for line in all_lines() if line.name == name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,30 @@
+"""The files that a branch has changed, as git tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocm_wheels.errors import UsageError
+
+
+def changed_since(repository: Path, ref: str) -> list[str]:
+    """Return the paths that differ between where a branch left ``ref`` and the files as they are now.
+
+    Files that git does not know yet count, renamed ones under both names. Raises UsageError for no
+    repository or no such commit.
+    """
+    from git import Repo
+    from git.exc import BadName, GitCommandError, InvalidGitRepositoryError, NoSuchPathError
+
+    try:
+        repo = Repo(repository)
+        base = repo.merge_base(ref, "HEAD")
+    except (InvalidGitRepositoryError, NoSuchPathError) as cause:
+        raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
+    except (GitCommandError, BadName, ValueError) as cause:
+        tip = "a shallow clone may not have it: git fetch origin REF, with --deepen where it ends before it"
+        raise UsageError(f"there is no commit {ref} in {repository}", tip=tip) from cause
+    if not base:
+        raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
+    said = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
+    return sorted({*filter(None, said.split("\0")), *repo.untracked_files})

@@ -1,0 +1,102 @@
+"""What cells cost: machine hours and disk of a build, GPU hours of its tests.
+
+As recorded runs tell, else as ``data/estimates.yaml`` and ``data/ci.yaml`` state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.machine import Machine
+from rocm_wheels.model.ci import CiTable
+from rocm_wheels.model.estimates import costs_of
+from rocm_wheels.model.names import project_names
+from rocm_wheels.model.project import Platform, Project, build_order, load_project
+from rocm_wheels.pipeline.estimates import Estimate, History, estimate
+
+CHECKOUT, ROCM, TOOLS = "checkout", "install-rocm", "install-tools"
+_HOUR = 3600
+_GIB = 1 << 30
+_AMPLE = 1 << 50  # memory: what a builder has is not stated, and the table's cores are meant to be used
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hours of a builder, GiB of its disk, hours of a GPU; ``sources`` say what they come from."""
+
+    hours: float = 0.0
+    disk: float = 0.0
+    gpu_hours: float = 0.0
+    sources: tuple[str, ...] = ()
+
+    def __add__(self, other: Cost) -> Cost:
+        """Return both together."""
+        return Cost(
+            self.hours + other.hours,
+            self.disk + other.disk,
+            self.gpu_hours + other.gpu_hours,
+            tuple(dict.fromkeys((*self.sources, *other.sources))),
+        )
+
+
+def all_of(costs: Iterable[Cost]) -> Cost:
+    """Return what all cost together."""
+    return sum(costs, Cost())
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What things cost on the builders of the table, by recorded runs where there are some."""
+
+    table: CiTable
+    history: History
+
+    def cell(self, built: Built) -> Cost:
+        """Return what a cell costs that is built alone, with nothing from a cache."""
+        platform, targets = built.cell.platform, len(built.targets)
+        names = [CHECKOUT, ROCM, TOOLS, *(project.name for project in projects_on(platform))]
+        return all_of(self.step(name, targets, platform) for name in names) + self.tests(built)
+
+    def tests(self, built: Built) -> Cost:
+        """Return what the tests of a cell take of a GPU."""
+        minutes = [self.table.tests[test] for test in built.tests]
+        return Cost(gpu_hours=sum(one.minutes for one in minutes) / 60)
+
+    def step(self, name: str, targets: int, platform: Platform, *, warm: bool = False) -> Cost:
+        """Return what a step costs. ``warm``: a compiler cache has the host's code."""
+        found = self._estimate(name, targets, platform)
+        hours = found.seconds / _HOUR
+        if warm:
+            hours -= self._saved(name, targets, found)
+        return Cost(hours, found.disk / _GIB, 0.0, (f"{name}: {found.source}",))
+
+    def _saved(self, name: str, targets: int, found: Estimate) -> float:
+        """Return the hours that a warm cache saves: of what compilers share, the host's part."""
+        time = costs_of(name).time
+        work = time.work(targets)
+        if not work:
+            return 0.0
+        shared = max(found.seconds - time.serial(), 0.0)
+        return shared * (time.work(0) / work) * self.table.cache.host / _HOUR
+
+    def _estimate(self, name: str, targets: int, platform: Platform) -> Estimate:
+        cores = self.table.platforms[platform].cores
+        return estimate(name, targets, Machine(cores, _AMPLE, _AMPLE), self.history, jobs=cores)
+
+
+@lru_cache
+def projects_on(platform: Platform) -> Sequence[Project]:
+    """Return the recipes that are built on a platform, in the order of their builds."""
+    known = build_order(load_project(name) for name in project_names())
+    return [project for project in known if platform in project.build.platforms]
+
+
+def is_shared(project: Project, platform: Platform) -> bool:
+    """Tell whether one wheel serves every family: no library in it must have device code.
+
+    triton has none; torchaudio's few kernels are compiled for all targets together.
+    """
+    return not any(rule.required and rule.expect != "none" for rule in project.device_code(platform))

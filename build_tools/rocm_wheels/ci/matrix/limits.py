@@ -1,0 +1,51 @@
+"""What GitHub holds a workflow to: jobs of a matrix, hours of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.costs import Prices
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.ci import CiTable
+
+_MARGIN = 2.0  # a job may take so many times what is expected of it
+
+
+def require_one_matrix(table: CiTable, rows: int) -> None:
+    """Raise UsageError when a matrix has more jobs than GitHub makes of one."""
+    most = table.limits.matrix_jobs
+    if rows > most.value:
+        where = table.sources[most.source].url
+        raise UsageError(
+            f"{rows} rows, and a matrix of GitHub has at most {most.value} jobs ({where})",
+            tip="one line and platform at a time: `--rows lines` lists them, --lines and --platform choose",
+        )
+
+
+def minutes_of(table: CiTable, hours: float, *, hosted: bool) -> int:
+    """Return how long a job may take: twice what is expected, and no longer than GitHub lets it."""
+    return min(int(hours * 60 * _MARGIN) + 30, hours_at_most(table, hosted=hosted) * 60)
+
+
+def hours_at_most(table: CiTable, *, hosted: bool) -> int:
+    """Return the hours after which GitHub ends a job."""
+    return (table.limits.hosted_job_hours if hosted else table.limits.own_job_hours).value
+
+
+def too_long(cells: Sequence[Built], prices: Prices) -> list[str]:
+    """Return a line for each line of torch and platform whose cells cannot be built within a job."""
+    worst: dict[tuple[str, str], tuple[float, str]] = {}
+    for one in cells:
+        key, hours = (one.cell.line, one.cell.platform), prices.cell(one).hours
+        worst[key] = max(worst.get(key, (0.0, "")), (hours, str(one.cell)))
+    said = []
+    for (_, platform), (hours, cell) in worst.items():
+        machines = prices.table.platforms["windows" if platform == "windows" else "linux"]
+        most = hours_at_most(prices.table, hosted=machines.hosted)
+        if hours > most:
+            said.append(
+                f"{cell} takes {hours:.1f} h on {machines.cores} cores, and a job ends after {most} h:"
+                " more cores, fewer targets, or a job for each step of its plan (`rocm-wheels run-step`)"
+            )
+    return said

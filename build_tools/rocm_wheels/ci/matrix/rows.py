@@ -1,0 +1,98 @@
+"""Cells as rows: for GitHub's matrices, which share what can be done once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.costs import CHECKOUT, ROCM, TOOLS, Prices, is_shared, projects_on
+from rocm_wheels.ci.matrix.limits import minutes_of
+from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
+from rocm_wheels.model.project import Platform
+
+Rows = Literal["cells", "pythons", "lines"]
+Row = dict[str, Any]
+
+
+def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
+    """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
+
+    ``cells``: a row a cell. ``pythons``: a row for the wheels that all families of a Python have.
+    ``lines``: a row a torch line and platform: a lock, a checkout.
+    """
+    if rows == "lines":
+        return [_line(group, prices) for group in grouped(cells, by_line).values()]
+    if rows == "pythons":
+        return [_python(group, prices) for group in grouped(cells, by_python).values()]
+    first = {one.cell for one in first_cells(cells, prices)}
+    return [_cell(one, prices, one.cell in first) for one in cells]
+
+
+def _cell(one: Built, prices: Prices, first: bool) -> Row:
+    cell, platform = one.cell, one.cell.platform
+    own = [project for project in projects_on(platform) if not is_shared(project, platform)]
+    names = [ROCM, TOOLS, *(project.name for project in own)]
+    hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
+    return {
+        "cell": str(cell),
+        "name": f"{cell.family}-{tag_of(cell.python)}-{cell.line}-{platform}",
+        "family": cell.family,
+        "targets": ",".join(one.targets),
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": one.rocm,
+        "projects": " ".join(project.name for project in own),
+        "builder": one.builder,
+        "first": first,
+        "minutes": _minutes(prices, platform, hours),
+        "tests": " ".join(one.tests),
+        "tester": one.tester,
+        "test_minutes": int(sum(prices.table.tests[test].minutes for test in one.tests) * 2),
+        "untested": one.untested,
+    }
+
+
+def _python(group: Sequence[Built], prices: Prices) -> Row:
+    one = group[0]
+    cell, platform, targets = one.cell, one.cell.platform, targets_of(group)
+    shared = [project.name for project in projects_on(platform) if is_shared(project, platform)]
+    hours = sum(prices.step(name, len(targets), platform).hours for name in (ROCM, TOOLS, *shared))
+    return {
+        "name": f"{tag_of(cell.python)}-{cell.line}-{platform}",
+        "python": cell.python,
+        "line": cell.line,
+        "platform": platform,
+        "rocm": one.rocm,
+        "targets": ",".join(targets),
+        "projects": " ".join(shared),
+        "builder": one.builder,
+        "minutes": _minutes(prices, platform, hours),
+    }
+
+
+def _line(group: Sequence[Built], prices: Prices) -> Row:
+    one = group[0]
+    cell, platform = one.cell, one.cell.platform
+    return {
+        "name": f"{cell.line}-{platform}",
+        "line": cell.line,
+        "platform": platform,
+        "rocm": one.rocm,
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "targets": ",".join(targets_of(group)),
+        "cells": len(group),
+        "builder": one.builder,
+        "minutes": _minutes(prices, platform, prices.step(CHECKOUT, 0, platform).hours),
+    }
+
+
+def tag_of(python: str) -> str:
+    """Return the tag of a Python: ``cp312``, ``cp313t``."""
+    return f"cp{python.replace('.', '')}"
+
+
+def _minutes(prices: Prices, platform: Platform, hours: float) -> int:
+    return minutes_of(prices.table, hours, hosted=prices.table.platforms[platform].hosted)

@@ -1,0 +1,250 @@
+"""``rocm-wheels matrix``: what CI builds and tests, why not the rest, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocm_wheels.ci.matrix import Matrix, Selection
+    from rocm_wheels.ci.matrix.cells import Built
+    from rocm_wheels.ci.matrix.changes import Affected, Change
+    from rocm_wheels.ci.matrix.costs import Prices
+    from rocm_wheels.ci.matrix.rows import Rows
+
+_MOST_FILES = 5
+
+
+@click.command("matrix")
+@click.option(
+    "--trigger",
+    default="nightly",
+    show_default=True,
+    metavar="T",
+    help="presubmit, postsubmit, nightly or release.",
+)
+@click.option("--families", metavar="F,…", help="These GPU families [default: those of the trigger].")
+@click.option(
+    "--pythons", metavar="V,…", help="These Pythons, as 3.12 or 3.14t [default: those of the trigger]."
+)
+@click.option(
+    "--lines", metavar="L,…", help="These torch lines, as 2.13 or nightly [default: those of the trigger]."
+)
+@click.option(
+    "--platform", type=click.Choice(["linux", "windows"]), help="Only this platform [default: both]."
+)
+@click.option("--rocm-version", metavar="V", help="Another ROCm than the newest that AMD has with each line.")
+@click.option(
+    "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
+)
+@click.option(
+    "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
+)
+@click.option(
+    "--cheapest", is_flag=True, help="Only the cheapest cell of each platform that stands for the others."
+)
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Take what steps cost from the runs of this work directory.",
+)
+@click.option(
+    "--rows",
+    type=click.Choice(["cells", "pythons", "lines"]),
+    default="cells",
+    show_default=True,
+    help="For GitHub: a row a cell, a Python (what families share) or a line (lock, checkout).",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "github", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, for `fromJSON` in a workflow, or everything as JSON.",
+)
+@click.option(
+    "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
+)
+@click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")  # fmt: skip
+def command(  # noqa: PLR0917 - click passes them by name
+    trigger: str,
+    families: str | None,
+    pythons: str | None,
+    lines: str | None,
+    platform: Any,
+    rocm_version: str | None,
+    changed: tuple[str, ...],
+    since: str | None,
+    cheapest: bool,
+    runs: Path | None,
+    rows: Rows,
+    form: str,
+    explain: str | None,
+    savings: bool,
+) -> None:
+    """Say what CI builds and tests: families × Pythons × torch lines × platforms.
+
+    Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
+    (--runs) or the stated figures tell.
+    """
+    from rocm_wheels.ci.matrix import Selection, plan_matrix
+    from rocm_wheels.ci.matrix.costs import Prices
+    from rocm_wheels.model.ci import ci_table
+    from rocm_wheels.pipeline.estimates import History, read_history
+
+    _refuse_two(explain=explain is not None, savings=savings, github=form == "github")
+    table = ci_table()
+    selection = Selection(
+        trigger,
+        _listed(families),
+        _listed(pythons),
+        _listed(lines),
+        (platform,) if platform else (),
+        rocm_version,
+    )
+    if explain is not None:
+        _explain(selection, explain, as_json=form == "json")
+        return
+    prices = Prices(table, read_history(runs) if runs is not None else History())
+    matrix = plan_matrix(table, selection)
+    changes = _changes(changed, since)
+    touched = _touched(matrix, changes)
+    cells = [one.built for one in touched] if touched is not None else list(matrix.built)
+    if cheapest:
+        cells = _cheapest(cells, prices)
+    if savings:
+        _show_savings(cells, prices, as_json=form == "json")
+    elif form == "github":
+        _show_github(cells, prices, rows, touched)
+    elif form == "json":
+        _show_json(matrix, cells, prices, changes)
+    else:
+        _show_table(matrix, cells, prices)
+        _show_changes(changes)
+
+
+def _refuse_two(**given: bool) -> None:
+    named = [{"github": "--format github"}.get(name, f"--{name}") for name, on in given.items() if on]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)} exclude each other")
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    words = (text or "").replace(",", " ").replace(";", " ").split()
+    if text is not None and not words:
+        raise click.UsageError(
+            "an empty list of families, Pythons or lines says nothing: leave the option out"
+        )
+    return tuple(dict.fromkeys(words))
+
+
+def _changes(changed: tuple[str, ...], since: str | None) -> list[Change] | None:
+    from rocm_wheels.ci.matrix.changed_files import changed_since
+    from rocm_wheels.ci.matrix.changes import changes_of
+    from rocm_wheels.model.ci import ci_table
+    from rocm_wheels.workspace import home
+
+    if not changed and since is None:
+        return None
+    paths = [*changed, *(changed_since(home(), since) if since is not None else ())]
+    return changes_of(ci_table(), dict.fromkeys(paths))
+
+
+def _touched(matrix: Matrix, changes: list[Change] | None) -> list[Affected] | None:
+    from rocm_wheels.ci.matrix.changes import affected
+
+    return None if changes is None else affected(matrix.built, changes)
+
+
+def _cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
+    from rocm_wheels.ci.matrix.changes import cheapest
+
+    return cheapest(cells, prices)
+
+
+def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
+    from rocm_wheels.ci.matrix.cells import check_cell, parse_cell, plan_matrix, reasons
+    from rocm_wheels.ci.matrix.shown import explained
+    from rocm_wheels.model.ci import ci_table
+
+    table, cell = ci_table(), parse_cell(text)
+    check_cell(table, cell)
+    against = list(reasons(table, selection, cell))
+    built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
+    if as_json:
+        said = [{"reason": one.reason, "source": one.source} for one in against]
+        click.echo(json.dumps({"cell": str(cell), "built": built is not None, "reasons": said}, indent=1))
+        return
+    click.echo(explained(cell, built, against, selection.trigger))
+
+
+def _show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rocm_wheels.ci.matrix.savings import savings
+    from rocm_wheels.ci.matrix.shown import savings_table
+
+    found = savings(cells, prices)
+    if as_json:
+        click.echo(json.dumps({"cells": len(cells), "work": [asdict(one) for one in found]}, indent=1))
+    else:
+        click.echo(savings_table(found, len(cells)))
+
+
+def _show_github(cells: Sequence[Built], prices: Prices, rows: Rows, touched: list[Affected] | None) -> None:
+    from rocm_wheels.ci.matrix.limits import require_one_matrix
+    from rocm_wheels.ci.matrix.rows import rows_of
+
+    found = rows_of(cells, prices, rows)
+    if rows == "cells" and touched is not None:
+        anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
+        found = [{**row, "anew": anew[row["cell"]]} for row in found]
+    require_one_matrix(prices.table, len(found))
+    click.echo(json.dumps({"include": found}, separators=(",", ":")))
+    if not found:
+        log.note("no cell is left: a job with this matrix must not be started (GitHub fails an empty one)")
+
+
+def _show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None) -> None:
+    from dataclasses import asdict
+
+    from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.shown import as_json
+
+    said = as_json(matrix, cells, prices)
+    said["warnings"] = too_long(cells, prices)
+    if changes is not None:
+        said["changes"] = [asdict(one) for one in changes]
+    click.echo(json.dumps(said, indent=1))
+
+
+def _show_table(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> None:
+    from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.shown import cells_table, left_table
+
+    click.echo(cells_table(cells, prices))
+    if matrix.left:
+        click.echo(left_table(matrix.left))
+    for line in too_long(cells, prices):
+        log.warn(line)
+
+
+def _show_changes(changes: list[Change] | None) -> None:
+    if changes is None:
+        return
+    kinds: dict[str, list[str]] = {}
+    for one in changes:
+        on = f" of torch {one.line}" if one.line else ""
+        kinds.setdefault(f"{one.project or one.what}{on}", []).append(one.path)
+    for what, paths in kinds.items():
+        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
+        log.note(f"{what}: {', '.join(paths[:_MOST_FILES])}{more}")

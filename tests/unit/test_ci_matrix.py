@@ -1,0 +1,255 @@
+"""The matrix of CI: every cell is built or has a reason, and one entry adds a family, a Python, a runner."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from click.testing import CliRunner
+
+from rocm_wheels.ci.matrix import Cell, Selection, parse_cell, plan_matrix
+from rocm_wheels.ci.matrix.cells import reasons
+from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
+from rocm_wheels.ci.matrix.costs import Prices
+from rocm_wheels.ci.matrix.limits import minutes_of, too_long
+from rocm_wheels.ci.matrix.rows import rows_of
+from rocm_wheels.ci.matrix.savings import by_line, first_cells, grouped, savings
+from rocm_wheels.cli.matrix import command
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.ci import CiTable, Runner, ci_table, shared_out
+from rocm_wheels.model.gfx import gfx_families, gfx_targets
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.pipeline.estimates import History, Past
+from rocm_wheels.records import parse
+
+TABLE = ci_table()
+PRICES = Prices(TABLE, History())
+TEXT = (data_folder() / "ci.yaml").read_text(encoding="utf-8")
+
+
+def with_text(old: str, new: str) -> CiTable:
+    assert old in TEXT
+    return parse(TEXT.replace(old, new, 1), CiTable, name="ci.yaml")
+
+
+@pytest.mark.parametrize("trigger", TABLE.triggers)
+def test_every_cell_is_built_or_left_out_with_a_reason(trigger: str) -> None:
+    matrix = plan_matrix(TABLE, Selection(trigger))
+    cells = [one.cell for one in (*matrix.built, *matrix.left)]
+    assert len(cells) == len(set(cells)) and matrix.built
+    assert all(one.reason for one in matrix.left)
+    for one in matrix.built:
+        assert list(reasons(TABLE, Selection(trigger), one.cell)) == []
+        assert bool(one.tests) == bool(one.tester) != bool(one.untested)
+        assert one.targets == gfx_families()[one.cell.family]
+
+
+def test_triggers_grow() -> None:
+    """What a pull request builds of the newest line is built at night, too."""
+    night = {one.cell for one in plan_matrix(TABLE, Selection("nightly")).built}
+    for trigger in ("presubmit", "postsubmit", "release"):
+        assert {one.cell for one in plan_matrix(TABLE, Selection(trigger)).built} <= night
+
+
+def test_no_target_is_built_twice_and_none_is_forgotten() -> None:
+    families = gfx_families()
+    built = Counter(target for name in TABLE.every_family for target in families[name])
+    assert set(built) == set(gfx_targets()) and set(built.values()) == {1}
+
+
+def test_a_target_without_an_entry_is_a_family_of_its_own() -> None:
+    table = with_text("  gfx1152: {fact: *families, since: nightly, linux: {}, windows: {}}\n", "")
+    alone = plan_matrix(table, Selection("nightly", families=("gfx1152",), lines=("2.13",))).built
+    assert {one.untested for one in alone} == {"no runner has such a GPU"}
+    left = plan_matrix(table, Selection("presubmit")).left
+    reason = next(one.reason for one in left if one.cell.family == "gfx1152")
+    assert reason == "the family is built since nightly, not in presubmit"
+
+
+def test_one_entry_adds_a_python_a_runner_a_family() -> None:
+    python = with_text('pythons: ["3.10", "3.11", "3.12", "3.13", "3.14"]', 'pythons: ["3.14", "3.15"]')
+    assert {one.cell.line for one in plan_matrix(python, Selection()).built if one.cell.python == "3.15"} == {
+        "nightly"
+    }
+    runner = with_text(
+        "gfx1152: {fact: *families, since: nightly, linux: {}",
+        "gfx1152: {fact: *families, since: nightly, linux: {runners: [{label: mine}]}",
+    )
+    tested = [one for one in plan_matrix(runner, Selection()).built if one.cell.family == "gfx1152"]
+    assert {(one.cell.platform, one.tester) for one in tested} == {("linux", "mine"), ("windows", "")}
+    family = with_text("  gfx125X-dcgpu: {fact: *families, since: nightly, linux: {}}", "")
+    added = with_text("since: nightly, linux: {}}", "since: presubmit, linux: {}}")
+    assert "gfx1250" in family.every_family and "gfx125X-dcgpu" not in family.every_family
+    assert "gfx125X-dcgpu" in {one.cell.family for one in plan_matrix(added, Selection("presubmit")).built}
+
+
+@pytest.mark.parametrize(
+    ("cell", "trigger", "said"),
+    [
+        ("gfx94X-dcgpu/3.12/2.13/windows", "nightly", "the family is not built on windows"),
+        ("gfx900/3.12/2.14/linux", "presubmit", "since nightly, not in presubmit"),
+        ("gfx90c/3.12/2.13/linux", "nightly", "not built for it yet"),
+        ("gfx942x/3.12/2.13/linux", "nightly", ""),
+        ("gfx94X-dcgpu/3.10/nightly/linux", "nightly", "not released for Python 3.10"),
+        ("gfx94X-dcgpu/3.15t/2.13/linux", "nightly", "(without a GIL 3.14t)"),
+        ("gfx94X-dcgpu/3.12/2.15/linux", "nightly", "AMD has released no ROCm with torch 2.15"),
+        ("gfx94X-dcgpu/3.12/2.6/windows", "nightly", "torch 2.6 is not made for windows"),
+    ],
+)
+def test_a_cell_that_is_left_out_says_why(cell: str, trigger: str, said: str) -> None:
+    result = CliRunner().invoke(command, ["--explain", cell, "--trigger", trigger])
+    if not said:
+        assert isinstance(result.exception, UsageError) and "did you mean" in str(result.exception)
+    else:
+        assert result.exit_code == 0 and said in result.output, result.output
+
+
+def test_a_rocm_that_is_named_makes_lines_that_nobody_released_with() -> None:
+    matrix = plan_matrix(TABLE, Selection(lines=("2.15",), rocm="10.2.0"))
+    assert {one.rocm for one in matrix.built} == {"10.2.0"}
+    assert not plan_matrix(TABLE, Selection(lines=("2.15",))).built
+
+
+def test_machines_share_the_work_as_the_table_says() -> None:
+    shares = [Runner(label="a", share=28), Runner(label="b", share=5)]
+    assert Counter(shared_out(shares, 330)) == {"a": 280, "b": 50}
+    assert "b" in shared_out(shares, 7)  # also of few jobs some
+    assert shared_out([], 3) == []
+    nightly = plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",))).built
+    assert len({one.tester for one in nightly}) == 2
+
+
+def test_what_is_shared_is_done_once_and_cheaper() -> None:
+    cells = plan_matrix(TABLE, Selection()).built
+    found = {one.what: one for one in savings(cells, PRICES)}
+    lines = len({by_line(one) for one in cells})
+    assert found["checkout"].times == lines
+    assert found["triton"].times == len({(by_line(one), one.cell.python) for one in cells})
+    assert found["pytorch"].times == found["pytorch"].times_alone == len(cells)
+    assert found["apex"].times == len(
+        [one for one in cells if one.cell.platform == "linux"]
+    )  # has device code
+    assert found["pytorch"].hours < found["pytorch"].hours_alone
+    assert len(first_cells(cells, PRICES)) == lines
+    # one cell alone: nothing is saved
+    alone = savings(cells[:1], PRICES)
+    assert sum(one.hours for one in alone) >= sum(one.hours_alone for one in alone)
+
+
+def test_recorded_runs_go_before_stated_figures() -> None:
+    (one,) = plan_matrix(
+        TABLE, Selection(families=("gfx94X-dcgpu",), lines=("2.13",), pythons=("3.12",))
+    ).built
+    past = Past("yesterday", 36000.0, 36000.0 * 64, 1 << 36, 64, 1)
+    cost = Prices(TABLE, History({"pytorch": (past,)})).cell(one)
+    assert cost.hours - PRICES.cell(one).hours > 9 and "pytorch: run yesterday" in " ".join(cost.sources)
+
+
+def test_rows_are_what_a_workflow_needs() -> None:
+    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
+    rows = rows_of(cells, PRICES, "cells")
+    assert len({row["name"] for row in rows}) == len(rows) == len(cells)
+    assert [row["first"] for row in rows].count(True) == 1
+    (line,) = rows_of(cells, PRICES, "lines")
+    pythons = rows_of(cells, PRICES, "pythons")
+    assert line["pythons"].split() == [row["python"] for row in pythons] and line["cells"] == len(cells)
+    assert {row["projects"] for row in pythons} == {"triton pytorch_audio"}
+    assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
+
+
+def test_limits_of_github_are_kept() -> None:
+    result = CliRunner().invoke(command, ["--format", "github"])
+    assert isinstance(result.exception, UsageError) and "at most 256 jobs" in str(result.exception)
+    for line, platform in grouped(plan_matrix(TABLE, Selection()).built, by_line):
+        result = CliRunner().invoke(command, ["--format", "github", "--lines", line, "--platform", platform])
+        assert 0 < len(json.loads(result.stdout)["include"]) <= 256
+    assert minutes_of(TABLE, 9, hosted=True) == 360
+    small = with_text("cores: 64", "cores: 4\n    hosted: true")
+    cells = plan_matrix(
+        small, Selection(families=("gfx103X-all",), lines=("2.13",), platforms=("linux",))
+    ).built
+    (warning,) = too_long(cells, Prices(small, History()))
+    assert "a job ends after 6 h" in warning and too_long(cells, PRICES) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "projects", "lines"),
+    [
+        ("repos/apex.yaml", {"apex"}, {"2.12", "2.13", "2.14", "nightly"}),
+        ("patches/pytorch_vision/2.13/base/0001-x.patch", {"pytorch_vision"}, {"2.13"}),
+        ("repos/triton.yaml", {"triton", "pytorch", "pytorch_audio", "pytorch_vision", "apex"}, None),
+        ("build_tools/rocm_wheels/compile/environment.py", {"triton", "pytorch", "apex"}, None),
+        ("a file that nobody thought of", {"triton", "pytorch", "apex"}, None),
+    ],
+)
+def test_a_change_touches_what_it_can_change(path: str, projects: set[str], lines: set[str] | None) -> None:
+    cells = plan_matrix(TABLE, Selection(platforms=("linux",))).built
+    found = affected(cells, changes_of(TABLE, [path]))
+    assert projects <= {name for one in found for name in one.projects}
+    if len(projects) == 1:
+        assert {one.projects for one in found} == {tuple(projects)}
+    assert {one.built.cell.line for one in found} == (lines or {"2.12", "2.13", "2.14", "nightly"})
+
+
+def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -> None:
+    cells = plan_matrix(TABLE, Selection()).built
+    assert affected(cells, changes_of(TABLE, ["README.md", "tests/unit/test_lines.py"])) == []
+    found = affected(cells, changes_of(TABLE, ["smoke-tests/test_layers.py"]))
+    assert {one.projects for one in found} == {()} and all(one.built.tests for one in found)
+    assert len(found) == len([one for one in cells if one.tests])
+
+
+def test_the_cheapest_cell_is_one_that_is_tested() -> None:
+    cells = plan_matrix(TABLE, Selection("presubmit")).built
+    linux, windows = cheapest(cells, PRICES)
+    assert (
+        linux.tests and windows.tests and (linux.cell.platform, windows.cell.platform) == ("linux", "windows")
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trigger", "nightli"], "did you mean nightly?"),
+        (["--families", "gfx942"], "gfx942 is built with gfx94X-dcgpu"),
+        (["--families", "dcgpu-all"], "is not built as one, but as gfx94X-dcgpu"),
+        (["--families", "gfx13"], "there is no family 'gfx13'"),
+        (["--pythons", "3.8"], "there is no Python that torch is built for '3.8'"),
+        (["--lines", "2.41"], "did you mean 2.1"),
+        (["--explain", "gfx942"], "is no cell"),
+        (["--explain", "gfx900/3.12/2.13/macos"], "is no cell"),
+    ],
+)
+def test_wrong_input(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(command, words)
+    assert isinstance(result.exception, UsageError) and said in str(result.exception)
+
+
+@pytest.mark.parametrize("words", [["--families", ","], ["--savings", "--explain", "a/b/c/linux"]])
+def test_options_that_say_nothing_together(words: list[str]) -> None:
+    assert CliRunner().invoke(command, words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("since: postsubmit", "since: postsubmitt", "did you mean postsubmit?"),
+        ("  gfx906:", "  gfx90x:", "gfx90x is no family"),
+        ("  gfx906:", "  gfx94X-all:", "it would be built twice"),
+        ("targets: [gfx942]", "targets: [gfx950]", "gfx94X-dcgpu has no gfx950"),
+        ("also: [nightly]", "also: [nightlie]", "there is no release line nightlie"),
+        ("linux: {only_sanity: true}", "linux: {tests_since: nightly}", "are of runners, and there are none"),
+        ("share: 28", "share: 0", "greater than 0"),
+        ('{paths: ["**"], what: everything}', '{paths: ["b/**"], what: everything}', "every other file"),
+    ],
+)
+def test_a_wrong_table_says_where(old: str, new: str, said: str) -> None:
+    with pytest.raises(DataError, match=r"ci\.yaml:\d+:\d+") as error:
+        with_text(old, new)
+    assert said in str(error.value)
+
+
+def test_parse_cell_reads_what_is_printed() -> None:
+    cell = Cell("gfx94X-dcgpu", "3.14t", "nightly", "linux")
+    assert parse_cell(str(cell)) == cell
