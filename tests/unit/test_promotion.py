@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from packaging.requirements import Requirement
 from rocm_wheels.errors import DataError, ReleaseError
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion.channel import Channel, Pending, Shown, read_channel
+from rocm_wheels.release.promotion.overlaps import refuse_overlaps
 from rocm_wheels.release.promotion.promoting import newer_than
-from rocm_wheels.release.promotion.ties import dependencies_first, refuse_overlaps, require_pins
+from rocm_wheels.release.promotion.ties import dependencies_first, require_pins, require_tied
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.release.stores.folder import FolderStore
 
@@ -57,14 +59,76 @@ def test_wheels_pin_those_of_their_set(said: str, pinned: bool) -> None:
         assert shown.startswith("not pinned: torchvision-") and " requires torch" in shown
 
 
-def test_what_nothing_ties_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def needing(document: SetDocument, **needs: list[str]) -> dict[str, list[Requirement]]:
+    """What projects require: as it is said, or in the version of the set."""
+    return {
+        file.name: [
+            Requirement(one if set(one) & set("=<>") else f"{one}=={V}")
+            for one in needs.get(file.project, [])
+        ]
+        for file in document.files
+    }
+
+
+def test_what_nothing_ties_is_refused() -> None:
     document = a_set(*PAIR, wheel("apex"))
-    require_pins(document, requires(document, f"torch=={V}"))
-    assert "nothing ties apex to this set" in capsys.readouterr().err
+    tied = needing(document, torchvision=["torch"], apex=["torch"])
+    assert require_pins(document, tied) == ()
+    loose = needing(document, torchvision=["torch"])
+    with pytest.raises(ReleaseError, match="nothing ties apex to torch, torchvision in 2"):
+        require_pins(document, loose)
+    assert require_pins(document, loose, allow=True) == ("not tied: apex to torch, torchvision",)
+
+
+KERNELS = "amd-torch-device-gfx942"
+BY_EXTRA = 'extra == "device-gfx942"'
+
+
+def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
+    """A host wheel has its kernels by an extra; they may require it, too."""
+    document = a_set(wheel("torch"), wheel(KERNELS))
+    pinned = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"])
+    assert require_pins(document, pinned) == ()
+    assert dependencies_first([document], pinned) == [KERNELS, "torch"]
+    both = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"], **{KERNELS: ["torch"]})
+    assert dependencies_first([document], both) == ["torch", KERNELS]
+    loose = needing(document, torch=[f"{KERNELS}>=1 ; {BY_EXTRA}"])
+    with pytest.raises(ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
+        require_pins(document, loose)
+    # what pins torch decides by itself
+    assert (
+        require_pins(document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})})
+        == ()
+    )
+
+
+def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
+    def a_release(number: str, torch: str = V) -> SetDocument:
+        new = {"version": number, "sha256": sha(number)}
+        return a_set(
+            wheel("torch", version=torch, sha256=sha(torch)),
+            wheel("torchvision", **new),
+            wheel("torchaudio", **new),
+        )
+
+    old, new = a_release("1"), a_release("2")
+    requires = needing(new, torchvision=["torch"], torchaudio=["torch"])
+    with pytest.raises(
+        ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
+    ):
+        require_tied(new, requires, [old])
+    assert len(require_tied(new, requires, [old], allow=True)) == 1
+    assert require_tied(new, requires, [a_release("1", "2.9.0")]) == ()
+    assert require_tied(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]) == ()
 
 
 def rebuilt(file: SetFile) -> SetFile:
     name = file.name.replace("-cp312-cp312", "-1-cp312-cp312").replace("-cp311-cp311", "-1-cp311-cp311")
+    return file.model_copy(update={"name": name, "sha256": sha(name)})
+
+
+def windows(file: SetFile) -> SetFile:
+    name = file.name.replace("linux_x86_64", "win_amd64")
     return file.model_copy(update={"name": name, "sha256": sha(name)})
 
 
@@ -76,7 +140,12 @@ def test_wheels_do_not_take_the_place_of_others() -> None:
     newer = vision.model_copy(
         update={"name": vision.name.replace("2.9.1", "3"), "version": "3", "sha256": sha("3")}
     )
+    newer_linux = rebuilt(torch).model_copy(update={"name": torch.name.replace("linux", "manylinux_2_28")})
+    for_all = rebuilt(torch).model_copy(update={"name": torch.name.replace("cp312-cp312", "cp39-abi3")})
+    refuse_overlaps(a_set(windows(torch), windows(vision)), [shown])
     for other in (
+        a_set(newer_linux, newer),
+        a_set(for_all, newer),
         a_set(rebuilt(torch), rebuilt(vision)),
         a_set(rebuilt(torch), newer),
         a_set(rebuilt(torch)),
@@ -117,12 +186,22 @@ def test_a_channel_remembers_what_was_done() -> None:
     assert Channel.model_validate_json(settled.to_json()) == settled
 
 
+def edited(**by_hand: object) -> bytes:
+    known = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1], current=IDS[0])
+    return json.dumps({**json.loads(known.to_json()), **by_hand}).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"{", "is not the document of a channel"),
         (b'{"schema": 2, "family": "gfx94X-dcgpu", "channel": "stable"}', "is not the document of a channel"),
         (b'{"schema": 1, "family": "gfx94X-dcgpu", "channel": "nightly"}', "is of nightly of gfx94X-dcgpu"),
+        (b"", "is not the document of a channel: Invalid JSON"),
+        (b"\xff\xfe", "is not the document of a channel: Invalid JSON"),
+        (edited(current=None), "current is not the last of sets"),
+        (edited(sets=[SHOWN[0].model_dump()] * 2), "a set is there twice"),
+        (edited(sets="2.9.1"), "is not the document of a channel: sets"),
     ],
 )
 def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.records import Record
@@ -78,6 +78,15 @@ class Channel(Record):
     pending: Pending | None = None
     history: tuple[Event, ...] = ()
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Channel:
+        for named in (self.sets, self.pending.goal if self.pending else ()):
+            if len({one.set for one in named}) < len(named):
+                raise ValueError("a set is there twice")
+        if self.current != (self.sets[-1].set if self.sets else None):
+            raise ValueError("current is not the last of sets")
+        return self
+
     @property
     def shown(self) -> tuple[str, ...]:
         """The ids of the sets that it shows."""
@@ -133,9 +142,12 @@ def read_channel(store: Store, places: Places, name: str) -> Held:
     try:
         channel = Channel.model_validate_json(found.content)
     except ValidationError as cause:
-        where = store.url_of(path)
+        faults = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}".strip(": ") for one in cause.errors()
+        )
         tip = "put it back from a copy of the store: it says what people get"
-        raise DataError(f"{where} is not the document of a channel", tip=tip) from cause
+        said = f"{store.url_of(path)} is not the document of a channel: {faults}"
+        raise DataError(said, tip=tip) from None
     if (channel.family, channel.channel) != (places.family, name):
         raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
     return Held(channel, found.tag)

@@ -26,8 +26,14 @@ def documents_of(store: Store, places: Places, ids: Sequence[str]) -> list[SetDo
 
 
 def pages_of(store: Store, places: Places, channel: str, shown: Sequence[Shown]) -> dict[str, bytes]:
+    """Return the pages by their paths."""
+    return index_of(places, channel, shown, documents_of(store, places, [one.set for one in shown]))
+
+
+def index_of(
+    places: Places, channel: str, shown: Sequence[Shown], documents: Sequence[SetDocument]
+) -> dict[str, bytes]:
     """Return the pages by their paths. A wheel that several sets have is as old as the first of them."""
-    documents = documents_of(store, places, [one.set for one in shown])
     files = [(file, document.created) for document in reversed(documents) for file in document.files]
     folder = places.channel_pages(channel)
     pages = index_pages(folder, places, files)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from packaging.requirements import Requirement
-
+from rocm_wheels import ending
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.gate.verdict import Verdict, shown_state
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.promotion.channel import (
@@ -29,18 +28,24 @@ from rocm_wheels.release.promotion.channel import (
     write_channel,
 )
 from rocm_wheels.release.promotion.copying import copy_set
-from rocm_wheels.release.promotion.pages import documents_of, pages_of
-from rocm_wheels.release.promotion.switching import Exchange, exchange
-from rocm_wheels.release.promotion.ties import (
-    dependencies_first,
-    refuse_overlaps,
-    require_pins,
-    requires_of,
+from rocm_wheels.release.promotion.objections import (
+    busy,
+    lost,
+    other_change,
+    require_pass,
+    require_same,
+    require_shown,
 )
+from rocm_wheels.release.promotion.overlaps import refuse_overlaps
+from rocm_wheels.release.promotion.pages import index_of
+from rocm_wheels.release.promotion.released import Released
+from rocm_wheels.release.promotion.switching import Exchange, exchange
+from rocm_wheels.release.promotion.ties import Requires, require_pins, require_tied, requires_of
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.store import AGAIN, Changed, Store
+from rocm_wheels.release.stores.store import Changed, Store
 
 _ATTEMPTS = 5
+_PATIENCE: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,11 @@ class Promoter:
         """The places of what was released."""
         return Places(self.staging.layout, self.staging.family, "release")
 
+    @cached_property
+    def released(self) -> Released:
+        """The sets that were released."""
+        return Released(self.store, self.release)
+
     def held(self) -> Held:
         """Return the channel as it is now."""
         return read_channel(self.store, self.release, self.channel)
@@ -92,35 +102,36 @@ class Promoter:
     def promote(self, document: SetDocument, judge: Callable[[], Verdict]) -> Done:
         """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
 
-        ``judge`` is asked unless the gate was passed when this was begun.
+        ``judge`` is asked before anything is copied, and again before people see anything: results may have
+        come meanwhile, also in the days since a run was killed.
         """
-        copied, verdict = 0, None
-        loose: tuple[str, ...] = ()
+        copied, requires = 0, None
         for _ in range(_ATTEMPTS):
             held = self.held()
-            if held.channel.pending is not None:
-                if held.channel.pending.action == "refresh":
+            channel = held.channel
+            if channel.pending is not None:
+                if channel.pending.action == "refresh":
                     self._complete(held)
                     continue
-                _require_same(held.channel, "promote", (document.id,))
+                require_same(channel, "promote", (document.id,))
+                require_pass(judge(), self.store, channel)
                 return self._complete(held, copied, finished=True)
-            if document.id in held.channel.shown:
+            if document.id in channel.shown:
                 return self._renew(held)
-            if verdict is None:
-                verdict = judge()
-                _require_pass(verdict, self.store)
+            verdict = require_pass(judge(), self.store)
+            if requires is None:
                 requires = requires_of(self.store, self.staging, document)
-                loose = require_pins(document, requires, allow=self.allow_unpinned)
-                refuse_overlaps(document, documents_of(self.store, self.release, held.channel.shown))
+                self._refuse_mixtures(document, requires, channel)
                 copied = copy_set(self.store, self.staging, self.release, document)
-            refuse_overlaps(document, documents_of(self.store, self.release, held.channel.shown))
+                verdict = require_pass(judge(), self.store)
+            loose = self._refuse_mixtures(document, requires, channel)
             state = shown_state(verdict)
             by, now = self.actor.by, self.actor.now
             shown = Shown(set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *loose))
-            claimed = self._claim(held, "promote", (document.id,), (*held.channel.sets, shown))
+            claimed = self._claim(held, "promote", (document.id,), (*channel.sets, shown))
             if claimed is not None:
                 return self._complete(claimed, copied)
-        raise self._busy()
+        raise busy(self.held().channel)
 
     def demote(self, wanted: Sequence[str] | None) -> Done:
         """Take sets away, by default the newest. Raises ReleaseError; the same call carries on afterwards.
@@ -134,7 +145,7 @@ class Promoter:
                 if channel.pending.action == "refresh":
                     self._complete(held)
                     continue
-                _require_same(channel, "demote", wanted)
+                require_same(channel, "demote", wanted)
                 return self._complete(held, finished=True)
             if wanted is None and not channel.sets:
                 raise ReleaseError(f"{self.channel} of {channel.family} shows no sets")
@@ -147,7 +158,7 @@ class Promoter:
             claimed = self._claim(held, "demote", sets, goal)
             if claimed is not None:
                 return self._complete(claimed)
-        raise self._busy()
+        raise busy(self.held().channel)
 
     def tell(self, held: Held, goal: tuple[Shown, ...]) -> Done:
         """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
@@ -156,12 +167,12 @@ class Promoter:
         """
         pending = held.channel.pending
         if pending is not None:
-            _require_same(held.channel, "refresh", None)
+            require_same(held.channel, "refresh", None)
             return self._complete(held, finished=True)
         told = tuple(new.set for new, old in zip(goal, held.channel.sets, strict=True) if new != old)
         claimed = self._claim(held, "refresh", told, goal)
         if claimed is None:
-            raise _lost(self.held().channel)
+            raise lost(self.held().channel)
         return self._complete(claimed)
 
     def abandon(self, set_id: str) -> Done:
@@ -176,13 +187,13 @@ class Promoter:
                 what = f"nothing is pending on {self.channel} of {held.channel.family}"
                 raise ReleaseError(what, tip="to take away what was promoted: rocm-wheels demote")
             if set_id not in pending.sets:
-                raise _other(held.channel)
+                raise other_change(held.channel)
             if pending.action == "abandon":
                 return self._complete(held, finished=True)
             claimed = self._claim(held, "abandon", pending.sets, held.channel.sets, adds=not pending.adds)
             if claimed is not None:
                 return self._complete(claimed)
-        raise self._busy()
+        raise busy(self.held().channel)
 
     def _claim(
         self,
@@ -207,16 +218,29 @@ class Promoter:
         pending = held.channel.pending
         assert pending is not None
         sets = () if pending.action == "refresh" else pending.sets  # links stay: any order will do
-        pages = self._exchange(held, pending.goal, sets, adds=pending.adds)
-        settled = held.channel.settled()
+        settled, pages = held.channel.settled(), 0
         try:
+            pages = self._exchange(held, pending.goal, sets, adds=pending.adds)
             write_channel(self.store, self.release, settled, held.tag)
         except Changed:
-            found = self.held().channel
-            if settled.history[-1] not in found.history:
-                raise _lost(found) from None
-            settled = found  # another run did the same, and was faster
+            found = self._when_quiet(held)
+            if found.tag == held.tag:
+                raise  # the change is ours; somebody has laid hands on a page
+            if found.channel.pending is None:
+                self._renew(found)  # our last write may have come after the other's look at that page
+            if settled.history[-1] not in found.channel.history:
+                raise lost(found.channel) from None
+            settled = found.channel  # another run did the same, and was faster
         return Done(pending.action, pending.sets, settled, copied, pages, finished)
+
+    def _when_quiet(self, held: Held) -> Held:
+        """Return the channel when what others have begun is done, or they seem to be gone."""
+        for pause in _PATIENCE:
+            found = self.held()
+            if found.tag == held.tag or found.channel.pending is None:
+                return found
+            ending.pause(pause)
+        return self.held()
 
     def _renew(self, held: Held) -> Done:
         """See to it that the pages are what the document says: as a rule nothing is written."""
@@ -227,19 +251,23 @@ class Promoter:
         def check() -> None:
             found = self.store.head(self.release.channel(self.channel))
             if (found.tag if found else None) != held.tag:
-                raise _lost(self.held().channel)
+                raise lost(self.held().channel)
 
-        documents = documents_of(self.store, self.release, sets)
-        requires: dict[str, Sequence[Requirement]] = {}
-        for document in documents:
-            requires.update(requires_of(self.store, self.release, document))
-        pages = pages_of(self.store, self.release, self.channel, goal)
-        order = dependencies_first(documents, requires)
+        documents = self.released.documents([one.set for one in goal])
+        pages = index_of(self.release, self.channel, goal, documents)
+        order = self.released.in_order(sets)
         folder, builds = self.release.channel_pages(self.channel), self.release.builds(self.channel)
         return exchange(self.store, Exchange(folder, builds, pages, order, adds, check))
 
-    def _busy(self) -> ReleaseError:
-        return ReleaseError(f"{self.channel} is changed by others all the time", tip=AGAIN)
+    def _refuse_mixtures(
+        self, document: SetDocument, requires: Requires, channel: Channel
+    ) -> tuple[str, ...]:
+        """Raise ReleaseError for a set that installers would mix; return what is allowed nevertheless."""
+        shown = self.released.documents(channel.shown)
+        refuse_overlaps(document, shown)
+        allow = self.allow_unpinned
+        loose = require_pins(document, requires, allow=allow)
+        return (*loose, *require_tied(document, requires, shown, allow=allow))
 
 
 def newer_than(channel: Channel, set_id: str) -> tuple[str, ...]:
@@ -256,47 +284,3 @@ def newer_than(channel: Channel, set_id: str) -> tuple[str, ...]:
         return pending.sets
     require_shown(channel, set_id)
     return channel.shown[channel.shown.index(set_id) + 1 :]
-
-
-def require_shown(channel: Channel, set_id: str) -> None:
-    """Raise ReleaseError for a set that a channel does not show."""
-    if set_id in channel.shown:
-        return
-    shown = ", ".join(reversed(channel.shown)) or "no sets"
-    what = f"{set_id} is not on {channel.channel} of {channel.family}"
-    raise ReleaseError(f"{what}{did_you_mean(set_id, channel.shown)}", tip=f"it shows {shown}")
-
-
-def _require_pass(verdict: Verdict, store: Store) -> None:
-    if verdict.passed:
-        return
-    held = "\n".join(f"{one.title}: {one.why}" for one in verdict.failures)
-    tip = verdict.next_step.replace(" STORE ", f" {store.url} ") or None
-    raise ReleaseError(f"{verdict.set} may not go to {verdict.channel}:\n{held}", tip=tip)
-
-
-def _require_same(channel: Channel, action: Action, sets: Sequence[str] | None) -> None:
-    """Raise ReleaseError that names what is pending, where that is something else."""
-    pending = channel.pending
-    assert pending is not None
-    if pending.action != action or (sets is not None and set(sets) != set(pending.sets)):
-        raise _other(channel)
-
-
-def _other(channel: Channel) -> ReleaseError:
-    pending = channel.pending
-    assert pending is not None
-    named = f"--channel {channel.channel} --family {channel.family} --set {pending.sets[0]}"
-    back = f"rocm-wheels promote STORE {named} --abandon"
-    tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {back}"
-    if pending.action == "abandon":
-        tip = f"wait for it; if that run is gone, finish it: {back}"
-    if pending.action == "refresh":
-        tip = "wait for it; if that run is gone, `rocm-wheels refresh STORE` finishes it"
-    return ReleaseError(f"{channel.channel} of {channel.family} is being changed: {pending}", tip=tip)
-
-
-def _lost(found: Channel) -> Changed:
-    last = found.pending or (found.history[-1] if found.history else "nothing is known of it")
-    tip = "look at it, then run the same command again: it sees to the pages, too"
-    return Changed(f"{found.channel} was changed by somebody else meanwhile: {last}", tip=tip)

@@ -8,6 +8,7 @@ folder cannot be renamed over another) page after page is replaced, in an order 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -25,7 +26,9 @@ from rocm_wheels.release.stores.store import AGAIN, Changed, Exists, Missing, St
 from rocm_wheels.workspace import exclusive
 
 _JOBS = 8
-_PATIENCE = 60.0  # seconds; the lock is held for a rename
+_PATIENCE = 60.0  # seconds; the lock is held while pages are written and one name changes
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 @dataclass(frozen=True)
@@ -63,28 +66,47 @@ def is_one_rename(store: Store, folder: str) -> bool:
 
 
 def _by_rename(store: Store, change: Exchange) -> int:
-    assert store.folder is not None
+    """Build pages beside and point the name there, alone from the first page to the last that goes.
+
+    One who was overtaken removes nothing: what looks left over may be what another is about to show.
+    """
+    wanted, build = _build(change)
+    with contextlib.nullcontext() if isinstance(store, Rehearsal) else _alone(store):
+        change.check()
+        writes = sum(each(lambda item: _put(store, *item), wanted.items(), jobs=_JOBS))
+        before = _target(store, change.folder)
+        if before == (build if change.pages else None):
+            return writes
+        change.check()
+        if change.pages:
+            point(store, change.folder, build)
+        else:
+            unpoint(store, change.folder)
+        # who has followed the link just now still reads what was there
+        kept = (f"{build}/", f"{before}/") if change.pages else ()
+        for listed in list(store.listing(change.builds)):
+            if not listed.path.startswith(kept):
+                store.remove(listed.path)
+    return writes + 1
+
+
+def _build(change: Exchange) -> tuple[dict[str, bytes], str]:
+    """Return the pages by their paths in a folder that is named by what they are, and that folder."""
     hasher = hashlib.sha256()
     for path, content in sorted(change.pages.items()):
         hasher.update(f"{path}\0{len(content)}\0".encode() + content)
     build = f"{change.builds}/{hasher.hexdigest()[:16]}"
     skip = len(change.folder)
-    wanted = {build + path[skip:]: content for path, content in change.pages.items()}
-    writes = sum(each(lambda item: _put(store, *item), wanted.items(), jobs=_JOBS))
-    link, target = store.folder / change.folder, store.folder / build
-    with contextlib.nullcontext() if isinstance(store, Rehearsal) else _alone(store):
-        change.check()
-        if not change.pages:
-            if link.is_symlink():
-                unpoint(store, change.folder)
-                writes += 1
-        elif not (link.is_symlink() and link.resolve() == target.resolve()):
-            point(store, change.folder, build)
-            writes += 1
-    for listed in list(store.listing(change.builds)):
-        if listed.path not in wanted:
-            store.remove(listed.path)
-    return writes
+    return {build + path[skip:]: content for path, content in change.pages.items()}, build
+
+
+def _target(store: Store, link: str) -> str | None:
+    """Return the folder of a store that a link in it means, ``None`` where there is no link."""
+    assert store.folder is not None
+    place = store.folder / link
+    if not place.is_symlink():
+        return None
+    return Path(os.path.relpath(place.parent / place.readlink(), store.folder)).as_posix()
 
 
 def point(store: Store, link: str, target: str) -> None:
@@ -110,7 +132,12 @@ def point(store: Store, link: str, target: str) -> None:
         finally:
             os.close(handle)
     except OSError as failure:
-        raise ReleaseError(f"cannot point {place} to {target}", tip=AGAIN) from failure
+        tip = f"free some space, then {AGAIN}" if failure.errno in _FULL else AGAIN
+        if failure.errno in _NO_LINKS:
+            tip = (
+                f"this file system has no links; make it a folder, and pages change one by one: mkdir {place}"
+            )
+        raise ReleaseError(f"cannot point {place} to {target}", tip=tip) from failure
 
 
 def unpoint(store: Store, link: str) -> None:
