@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import isolation
 import pytest
-from looking import Given, look
+from looking import Given, gpu_fault, look
 from outcomes import Outcomes
+from processes import adopt_orphans, end_with_parent, leave_no_cores
 
 LIMIT = 180.0  # seconds a test; kernels that are compiled when first used take a minute on some GPUs
 ROWS = {"dtype_row": "dtypes", "library_row": "libraries", "domain_row": "domains"}
 _GIVEN = pytest.StashKey[Given]()
 _SCRATCH = pytest.StashKey[Any]()
+_LOST = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--smoke-half", choices=("both", "cpu", "gpu"), default="both", help="run one half of the tests alone"
     )
     add("--smoke-limit", type=float, metavar="SECONDS", help=f"limit of each test [{LIMIT:g}, or more]")
+    add("--smoke-scale", type=float, default=1.0, metavar="FACTOR", help="multiply all limits [%(default)g]")
     add(
         "--smoke-processes",
         choices=("fork", "spawn"),
@@ -56,10 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_GIVEN] = Given(**json.loads(Path(option.smoke_given).read_text(encoding="utf-8")))
         return
     isolation.end_on_signals()
+    adopt_orphans()
+    leave_no_cores()
+    if option.smoke_outcomes:
+        end_with_parent()  # whoever wants them is not there any more
     found = look(data=option.smoke_data, gfx=option.smoke_gfx, require_gpu=option.require_gpu)
     config.stash[_GIVEN] = found
     if option.smoke_outcomes and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Outcomes(Path(option.smoke_outcomes)))
+        outcomes = Outcomes(Path(option.smoke_outcomes), lambda item: _is_of_half(item, option.smoke_half))
+        config.pluginmanager.register(outcomes)
     if option.smoke_processes == "fork" and not found.fault and not option.collectonly:
         importlib.import_module("torch")  # once for all forks; no device is touched
     if option.smoke_processes == "spawn":
@@ -95,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the other half."""
     half = config.option.smoke_half
     if half != "both":
-        chosen = [item for item in items if _is_of_gpu(item) == (half == "gpu")]
+        chosen = [item for item in items if _is_of_half(item, half)]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
 
@@ -108,19 +118,36 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     mark = item.get_closest_marker("limit")
-    limit = option.smoke_limit or (mark.args[0] if mark else LIMIT)
+    limit = (option.smoke_limit or (mark.args[0] if mark else LIMIT)) * option.smoke_scale
     forks = option.smoke_processes == "fork"
     words = [] if forks else [f"--smoke-given={_given_file(item.config)}"]
-    for report in _not_run(item) or isolation.run_apart(item, limit=limit, fork=forks, words=words):
+    reports = _not_run(item) or isolation.run_apart(item, limit=limit, fork=forks, words=words)
+    for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
+    if _is_of_gpu(item) and any(_outcome(one) in ("crashed", "timeout") for one in reports):
+        _look_after_gpu(item)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Show a crash and a limit as what they are."""
-    shown = {"crashed": ("failed", "C", "CRASHED"), "timeout": ("failed", "T", "TIMEOUT")}
-    return shown.get(dict(getattr(report, "user_properties", ())).get("outcome", ""))
+    shown = {
+        "crashed": ("failed", "C", "CRASHED"),
+        "timeout": ("failed", "T", "TIMEOUT"),
+        "missing": ("failed", "M", "MISSING"),
+    }
+    return shown.get(_outcome(report))
+
+
+def _outcome(report: Any) -> str:
+    return str(dict(getattr(report, "user_properties", ())).get("outcome", ""))
+
+
+def _look_after_gpu(item: pytest.Item) -> None:
+    """Ask, after a crash or a hang, whether the GPU still calculates: if not, nothing is tried on it."""
+    if fault := gpu_fault():
+        item.config.stash[_LOST] = f"not run: since {item.name} the GPU does not calculate any more: {fault}"
 
 
 class _Sender:
@@ -158,6 +185,10 @@ def _not_run(item: pytest.Item) -> list[pytest.TestReport]:
         return [_report(item, "skipped", "not tried: torch does not start")]
     if _is_of_gpu(item) and given.gpu is None:
         return [_report(item, "failed" if given.gpu_fails else "skipped", given.no_gpu)]
+    if _is_of_gpu(item) and (lost := item.config.stash.get(_LOST, "")):
+        report = _report(item, "failed", lost)
+        report.user_properties = [("outcome", "missing")]
+        return [report]
     return []
 
 
@@ -176,6 +207,10 @@ def _report(item: pytest.Item, outcome: Any, why: str) -> pytest.TestReport:
 
 def _is_of_gpu(item: pytest.Item) -> bool:
     return item.get_closest_marker("gpu") is not None
+
+
+def _is_of_half(item: pytest.Item, half: str) -> bool:
+    return half == "both" or _is_of_gpu(item) == (half == "gpu")
 
 
 def _given_file(config: pytest.Config) -> Path:
@@ -198,9 +233,15 @@ def torch() -> Any:
 
 
 @pytest.fixture
-def device(request: pytest.FixtureRequest) -> str:
-    """``cpu``, or torch's name of the GPU."""
-    return "cpu" if request.param == "cpu" else "cuda:0"
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """``cpu``, or torch's name of the GPU. What is still running there at the end fails this test."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    yield "cuda:0"
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.synchronize()
 
 
 @pytest.fixture

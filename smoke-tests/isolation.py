@@ -11,8 +11,6 @@ Its reports come back through a file, and so does what it printed.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import json
 import os
@@ -30,27 +28,28 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from _pytest.runner import runtestprotocol
+from processes import children, describe, end_of, end_session, end_strays, end_with_parent, is_over
 
 CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"  # Apple's libraries do not survive a fork
 _GRACE = 2.0  # seconds between writing down where a test hangs and ending it
-_PATIENCE = 5.0  # seconds for killed processes to be gone: one that waits for its GPU cannot die
+MOST_PRINTED = 64 << 20  # bytes that a test may print; a kernel's printf in a loop fills a disk
 _SHOWN_LINES = 40
 # frames of a traceback (the innermost is first) that are not of the test: below it there is only pytest
 _OF_PYTEST = re.compile(
     r'\s+File "([^"]*[/\\](_pytest|pluggy|pytest)[/\\]|[^"]*(isolation|conftest|runpy)\.py|<frozen runpy>)'
 )
-_WINDOWS_CODES = {
-    0xC0000005: "an access violation",
-    0xC000001D: "an illegal instruction",
-    0xC0000409: "an abort",
-}
 
 
 class Ended(NamedTuple):
-    """How a process ended: exit code (negative: a signal), None when its time was over."""
+    """How a process ended: exit code (negative: a signal), None when it was stopped, and why that was.
+
+    ``left``: it is still there, because the kernel does not let it die.
+    """
 
     code: int | None
     seconds: float
+    why: str = ""
+    left: bool = False
 
 
 def end_on_signals() -> None:
@@ -70,15 +69,15 @@ def run_apart(item: pytest.Item, *, limit: float, fork: bool, words: list[str]) 
     with tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True) as name:
         sent, printed = Path(name, "reports"), Path(name, "printed")
         printed.touch()
-        begun = time.monotonic()
+        begun, known = time.monotonic(), children()
         if fork:
             pid, poll = _fork(item, sent, printed, limit)
         else:
             pid, poll = _spawn(item, sent, printed, [*words, "-o", f"faulthandler_timeout={limit}"])
-        ended = _wait(pid, poll, begun=begun, limit=limit)
+        ended = _wait(pid, poll, printed, known, begun=begun, limit=limit)
         reports = _received(item, sent)
-        said = printed.read_text(encoding="utf-8", errors="replace")
-    fault = _fault(ended, reports, limit)
+        said = end_of(printed)
+    fault = _fault(ended, reports)
     if fault is not None:
         before = [one for one in reports if one.when == "setup"]
         reports = [*before, _died(item, *fault, said=said, seconds=ended.seconds)]
@@ -98,32 +97,6 @@ def send(config: pytest.Config, reports: list[pytest.TestReport], path: Path) ->
     beside.replace(path)
 
 
-def end_session(leader: int) -> None:
-    """Kill a process and all that is in its session or group, and wait until it is gone."""
-    if os.name == "nt":
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(leader)], capture_output=True, check=False)
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-    deadline = time.monotonic() + _PATIENCE
-    while (left := _session(leader)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
-
-
-def describe(code: int) -> str:
-    """Say how a process ended."""
-    if code < 0:
-        try:
-            return f"crashed with {signal.Signals(-code).name}"
-        except ValueError:
-            return f"crashed with signal {-code}"
-    windows = _WINDOWS_CODES.get(code & 0xFFFFFFFF)
-    return f"crashed with {windows}" if windows else f"ended in the middle of it, with exit code {code}"
-
-
 def _fork(item: pytest.Item, sent: Path, printed: Path, limit: float) -> tuple[int, Callable[[], int | None]]:
     sys.stdout.flush()
     sys.stderr.flush()
@@ -136,7 +109,7 @@ def _fork(item: pytest.Item, sent: Path, printed: Path, limit: float) -> tuple[i
         try:
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _end_with_parent()
+            end_with_parent(signal.SIGKILL)
             _become_quiet(item.config, printed)
             faulthandler.enable(all_threads=True)
             faulthandler.dump_traceback_later(limit)
@@ -159,12 +132,6 @@ def _fork(item: pytest.Item, sent: Path, printed: Path, limit: float) -> tuple[i
         return known[0] if known else None
 
     return pid, poll
-
-
-def _end_with_parent() -> None:
-    """Die when pytest is killed (Linux, prctl(2): PR_SET_PDEATHSIG is 1)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _become_quiet(config: pytest.Config, printed: Path) -> None:
@@ -205,18 +172,27 @@ def _spawn(
     return child.pid, child.poll
 
 
-def _wait(pid: int, poll: Callable[[], int | None], *, begun: float, limit: float) -> Ended:
-    pause = 0.002
+def _wait(
+    pid: int, poll: Callable[[], int | None], printed: Path, known: set[int], *, begun: float, limit: float
+) -> Ended:
+    """Wait for the end of a test or for that of its limits; then end all that it started."""
+    pause, why = 0.002, ""
     try:
-        while (code := poll()) is None and time.monotonic() < begun + limit + _GRACE:
+        while (code := poll()) is None and not why:
+            if time.monotonic() >= begun + limit + _GRACE:
+                why = f"stopped after {limit:g} s"
+            elif printed.stat().st_size > MOST_PRINTED:
+                why = f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         seconds = time.monotonic() - begun
-        return Ended(code if seconds <= limit + _GRACE else None, seconds)
     finally:
         end_session(pid)
-        while poll() is None:
-            time.sleep(0.01)
+        end_strays({*known, pid})
+        left = not is_over(poll)
+    if left:
+        why += f"; process {pid} cannot be ended: it waits in the kernel"
+    return Ended(None if why else code, seconds, why, left)
 
 
 def _received(item: pytest.Item, path: Path) -> list[pytest.TestReport]:
@@ -232,10 +208,10 @@ def _received(item: pytest.Item, path: Path) -> list[pytest.TestReport]:
     return reports
 
 
-def _fault(ended: Ended, reports: list[pytest.TestReport], limit: float) -> tuple[str, str] | None:
+def _fault(ended: Ended, reports: list[pytest.TestReport]) -> tuple[str, str] | None:
     """Return the outcome that the test's own reports do not tell: a crash, or a limit."""
     if ended.code is None:
-        return "timeout", f"stopped after {limit:g} s"
+        return "failed" if "printed" in ended.why and not ended.left else "timeout", ended.why
     whole = any(one.when == "teardown" for one in reports)
     if ended.code < 0 or not whole:
         return "crashed", describe(ended.code)
@@ -256,16 +232,3 @@ def _died(item: pytest.Item, outcome: str, how: str, *, said: str, seconds: floa
         user_properties=[*item.user_properties, ("outcome", outcome), ("said", how)],
         duration=seconds,
     )
-
-
-def _session(leader: int) -> list[int]:
-    """Return the live processes of a session (Linux)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
-        try:
-            fields: list[Any] = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        if int(fields[3]) == leader and fields[0] not in "ZX":
-            found.append(int(entry.name))
-    return found

@@ -1,4 +1,10 @@
-"""Find out what is tested: ask torch in a process that may die of it, and the checkout for its data."""
+"""Find out what is tested: ask torch in a process that may die of it, and the checkout for its data.
+
+    python looking.py FILE
+
+writes what torch says to FILE, a line of JSON an answer, and ends in any case: the process that asks may
+hang in its driver for ever.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isolation import describe, end_session
+from processes import describe, end_of, end_session, is_over
 
 _HERE = Path(__file__).resolve().parent
 _CLONE = _HERE.parent
@@ -43,7 +49,7 @@ class Given(NamedTuple):
 
 def look(*, data: str | None, gfx: str | None, require_gpu: bool) -> Given:
     """Return what is tested. ``data`` is a file of it, ``gfx`` the target that the GPU is meant to be."""
-    answers, how = _probe()
+    answers, how = probe()
     if not answers:
         return Given({}, f"torch does not start: {how}", None, "torch does not start", True, {}, "no torch")
     facts = answers[0]
@@ -57,12 +63,27 @@ def look(*, data: str | None, gfx: str | None, require_gpu: bool) -> Given:
         no_gpu = f"torch {facts['version']} (ROCm {facts['of']}) sees no AMD GPU"
     elif gfx and gpu["arch"].split(":")[0] != gfx:
         no_gpu, fails = f"the GPU is {gpu['arch']}, and {gfx} is to be tested", True
-        gpu = None
+    elif wrong := _calculates(answers, how):
+        no_gpu, fails = f"{gpu['name']} ({gpu['arch']}) is there and does not calculate: {wrong}", True
+    gpu = None if no_gpu else gpu
     rows, no_data = _from(data) if data else _asked(facts, gpu)
     return Given(facts, "", gpu, no_gpu, fails, rows, no_data)
 
 
-def _probe() -> tuple[list[dict[str, Any]], str]:
+def gpu_fault() -> str:
+    """Say why the GPU does not calculate, from a fresh process; nothing, when it does."""
+    return _calculates(*probe())
+
+
+def _calculates(answers: list[dict[str, Any]], how: str) -> str:
+    if len(answers) > 2:
+        return "" if answers[2]["calculated"] else "a sum of whole numbers on it is wrong"
+    if len(answers) == 2:
+        return f"a sum on it {how}" if answers[1]["devices"] else "torch does not see it any more"
+    return f"asking for it {how}"
+
+
+def probe() -> tuple[list[dict[str, Any]], str]:
     """Return the answers of the probe, and how it ended."""
     with tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True) as name:
         answer, printed = Path(name, "answer"), Path(name, "printed")
@@ -81,10 +102,12 @@ def _probe() -> tuple[list[dict[str, Any]], str]:
                 how = f"was stopped after {_SECONDS:g} s"
             finally:
                 end_session(child.pid)
-                child.wait()
+                if not is_over(child.poll):
+                    how = f"hangs in the kernel: process {child.pid} cannot be ended"
         text = answer.read_text(encoding="utf-8") if answer.is_file() else ""
-        said = printed.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
-    return [json.loads(line) for line in text.splitlines()], how + "".join(f"\n  | {line}" for line in said)
+        said = end_of(printed).splitlines()[-_SHOWN_LINES:]
+    whole = text[: text.rfind("\n") + 1].splitlines()  # it may have died while it wrote the next
+    return [json.loads(line) for line in whole], how + "".join(f"\n  | {line}" for line in said)
 
 
 def _from(path: str) -> tuple[dict[str, Any], str]:
@@ -107,3 +130,7 @@ def _asked(facts: dict[str, Any], gpu: dict[str, Any] | None) -> tuple[dict[str,
         said = said or (ended.stderr.strip().splitlines() or ["without a word"])[-1]
     tip = "build_tools/run_pytorch_smoke_tests.py brings them along"
     return {}, f"the compatibility data of the checkout cannot be read here ({said}); {tip}"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text("".join(json.dumps(one) + "\n" for one in probe()[0]), encoding="utf-8")

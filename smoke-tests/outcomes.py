@@ -1,34 +1,48 @@
 """Write down what came of each test as soon as it is known, and first which tests there are.
 
-A line of JSON each: ``{"planned": [names]}``, then ``{"name", "outcome", "seconds", "reason"}``. Whoever
-reads it sees a planned test without an outcome, and so that pytest itself came to an end.
+A line of JSON each: ``{"planned": [names], "deselected": number}``, then ``{"begun": name}`` and ``{"name",
+"outcome", "seconds", "reason"}`` of each. Whoever reads it sees a test that was begun and has no outcome, and
+those that were planned and never begun: pytest itself came to an end, or was told to stop.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+_LINES, _COLUMNS = 15, 500  # of a reason
+
 
 class Outcomes:
     """A plugin of pytest that writes to one file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, is_ours: Callable[[pytest.Item], bool]) -> None:
+        """``is_ours`` tells whether a test is of the half that this session runs."""
+        self._path, self._is_ours, self._deselected = path, is_ours, 0
         self._reports: list[pytest.TestReport] = []
         path.write_bytes(b"")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note all names."""
-        self._write({"planned": [item.nodeid for item in session.items]})
+        planned = [item.nodeid for item in session.items]
+        self._write({"planned": planned, "deselected": self._deselected})
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Count what somebody chose not to run; the other half is not meant by that."""
+        self._deselected += sum(map(self._is_ours, items))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be read: its tests are missing."""
         if report.failed:
             self._write(_line(report.nodeid or "collection", "failed", 0.0, reason(report)))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the test that runs now."""
+        self._write({"begun": nodeid})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the report of a phase."""
@@ -59,7 +73,7 @@ def reason(report: Any) -> str:
         return str(told.get("said", ""))
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message) if crash is not None else str(report.longrepr)
-    return "\n".join(text.splitlines()[:15])
+    return "\n".join(line[:_COLUMNS] for line in text.splitlines()[:_LINES])
 
 
 def _line(name: str, outcome: str, seconds: float, why: str) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Say what torch is installed and which AMD GPUs it sees, from a process that may die of it.
+"""Say what torch is installed, which AMD GPUs it sees, and whether the first calculates, from a process that
+may die of it.
 
     python probe.py FILE
 
-Writes a line of JSON to FILE when torch is imported, and a second one when it has listed its devices: what
-is missing there, was not survived. Standard library and torch.
+Writes a line of JSON to FILE when torch is imported, a second one when it has listed its devices, a third one
+when the first of them has added up some numbers: what is missing there, was not survived. Standard library
+and torch.
 """
 
 from __future__ import annotations
@@ -38,14 +40,24 @@ def devices(torch: Any) -> list[dict[str, Any]]:
     return found
 
 
+def calculated(torch: Any) -> bool:
+    """Tell whether the first GPU adds up whole numbers as the CPU does."""
+    numbers = torch.arange(1 << 16, dtype=torch.int64)
+    return int((numbers.to("cuda:0") * 3).sum()) == int(numbers.sum()) * 3
+
+
 def main(answer: str) -> None:
-    """Write down both answers, each as soon as it is known."""
+    """Write down all answers, each as soon as it is known."""
     import torch
 
     with Path(answer).open("a", encoding="utf-8") as sink:
         sink.write(json.dumps(of_torch(torch)) + "\n")
         sink.flush()
-        sink.write(json.dumps({"devices": devices(torch)}) + "\n")
+        there = devices(torch)
+        sink.write(json.dumps({"devices": there}) + "\n")
+        sink.flush()
+        if there:
+            sink.write(json.dumps({"calculated": calculated(torch)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,15 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.testing.smoke import Asked, Ran, run_smoke_tests
 
 CLONE = Path(__file__).resolve().parents[2]
-HARNESS = ("conftest.py", "isolation.py", "looking.py", "outcomes.py", "probe.py", "pytest.ini")
+HARNESS = (
+    "conftest.py",
+    "isolation.py",
+    "looking.py",
+    "outcomes.py",
+    "probe.py",
+    "processes.py",
+    "pytest.ini",
+)
 DOOR = CLONE / "build_tools" / "run_pytorch_smoke_tests.py"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and sessions")
 
@@ -51,7 +59,28 @@ class cuda:
         targets = ["gfx1100", "gfx942:sramecc+"]
         gfx = targets[int(os.environ.get("HIP_VISIBLE_DEVICES", "0"))]
         return types.SimpleNamespace(name="Radeon 0", gcnArchName=gfx)
+    @staticmethod
+    def is_initialized():
+        return MODE == "gpu"
+    @staticmethod
+    def synchronize():
+        if os.environ.get("LATE"):
+            raise RuntimeError("HIP error: an illegal memory access was encountered")
 
+class arange:
+    def __init__(self, number, dtype):
+        self.numbers = range(number)
+    def to(self, device):
+        if os.path.exists(os.environ["NOTE"] + ".lost"):
+            os.kill(os.getpid(), signal.SIGABRT)
+        return self
+    def __mul__(self, number):
+        wrong = os.environ.get("WRONG", "0")
+        return types.SimpleNamespace(sum=lambda: number * sum(self.numbers) + int(wrong))
+    def sum(self):
+        return sum(self.numbers)
+
+int64 = None
 backends = types.SimpleNamespace(cuda=cuda, cudnn=types.SimpleNamespace())
 """
 TRIALS = """
@@ -59,6 +88,8 @@ import os, signal, subprocess, sys, time
 import pytest
 
 def test_passes(torch, said):
+    import resource
+    assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 0, "no core is left"
     said(f"torch {torch.__version__}")
 
 def test_fails():
@@ -81,6 +112,26 @@ def test_hangs():
     open(os.environ["NOTE"], "w").write(str(child.pid))
     time.sleep(600)
 
+def test_prints():
+    while True:
+        os.write(1, b"x" * (1 << 20))
+
+def test_orphans():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            open(os.environ["NOTE"], "w").write(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(os.environ["NOTE"]):
+        time.sleep(0.01)
+
+@pytest.mark.gpu
+def test_kills(device):
+    open(os.environ["NOTE"] + ".lost", "w").close()
+    os.kill(os.getpid(), signal.SIGABRT)
+
 @pytest.mark.gpu
 def test_of_gpu(device):
     assert device == "cuda:0"
@@ -96,6 +147,7 @@ ENDS = {
     "test_crashes": ("crashed", "crashed with SIGSEGV\n  | about to crash"),
     "test_leaves": ("crashed", "ended in the middle of it, with exit code 0"),
     "test_hangs": ("timeout", "stopped after 0.5 s"),
+    "test_prints": ("failed", "stopped: it printed more than 64 MB"),
 }
 
 
@@ -142,12 +194,118 @@ def assert_ends(ran: Ran, *names: str) -> None:
 
 
 def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
-    ran = run(place, "", "-k", "not both")
+    ran = run(place, "", "-k", "not both and not orphans and not kills")
     assert_ends(ran, *ENDS)
     found = {one.name.partition("::")[2]: one for one in ran.results.tests}
     assert found["test_of_gpu[gpu]"].reason == "torch 9.9.0+rocm7.2 (ROCm 7.2.26015-9428210) sees no AMD GPU"
-    assert ran.code == 1 and ran.results.summary() == "1 passed, 1 failed, 2 crashed, 1 stopped, 2 skipped"
+    assert ran.code == 1 and ran.results.summary() == "1 passed, 2 failed, 2 crashed, 1 stopped, 2 skipped"
     assert not is_alive(int((place / "note").read_text())), "what a stopped test had started is gone"
+    assert max(len(one.reason) for one in ran.results.tests) < 8000
+    assert ran.results.selection.pytest_args[0] == "-k" and ran.results.selection.deselected > 50
+
+
+def test_what_leaves_its_session_is_ended_too(place: Path) -> None:
+    ran = run(place, "", "-k", "orphans")
+    assert ran.code == 0, ran.results.tests
+    assert not is_alive(int((place / "note").read_text()))
+
+
+STUCK = """
+import isolation, pathlib, processes, subprocess, time
+processes.PATIENCE = 0.1
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+begun, printed = time.monotonic(), pathlib.Path("pytest.ini")
+print(isolation._wait(child.pid, lambda: None, printed, set(), begun=begun - 60, limit=1))
+"""
+
+
+def test_a_process_that_cannot_be_ended_is_left_to_the_kernel(place: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK],
+        cwd=place / "smoke-tests",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert "code=None" in ended.stdout and "left=True" in ended.stdout
+    assert "cannot be ended: it waits in the kernel" in ended.stdout
+
+
+def test_nothing_more_is_tried_on_a_gpu_that_is_lost(place: Path) -> None:
+    """The first test takes the GPU along; the others would each wait for their limit."""
+    ran = run(place, "gpu", "-k", "kills or of_gpu or passes", gpus=GPUS[1:])
+    found = {one.name.partition("::")[2]: (one.outcome, one.reason) for one in ran.results.tests}
+    assert found["test_passes"][0] == "passed" and found["test_kills[gpu] @gfx942"][0] == "crashed"
+    outcome, reason = found["test_of_gpu[gpu] @gfx942"]
+    assert outcome == "missing" and ran.code == 1
+    assert reason.startswith(
+        "not run: since test_kills[gpu] the GPU does not calculate any more: a sum on it crash"
+    )
+
+
+def test_a_gpu_that_is_there_and_does_not_calculate_fails_at_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG", "1")
+    ran = run(place, "gpu", "-k", "of_gpu", gpus=GPUS[1:])
+    (only,) = ran.results.tests
+    assert (
+        only.outcome == "failed"
+        and "does not calculate: a sum of whole numbers on it is wrong" in only.reason
+    )
+
+
+def test_an_error_that_comes_late_is_of_the_test_that_made_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATE", "1")
+    ran = run(place, "gpu", "-k", "passes or of_gpu", gpus=GPUS[1:])
+    found = {one.name.partition("::")[2]: (one.outcome, one.reason) for one in ran.results.tests}
+    assert found["test_of_gpu[gpu] @gfx942"][0] == "failed", found
+    assert "illegal memory access" in found["test_of_gpu[gpu] @gfx942"][1]
+
+
+RUNNER = """
+import os, sys
+from pathlib import Path
+from rocm_wheels.testing.results import write_results
+from rocm_wheels.testing.smoke import Asked, run_smoke_tests
+place = Path(sys.argv[1])
+words = ("-k", "passes or hangs or of_gpu")
+asked = Asked(Path(sys.executable), place / "smoke-tests", words=words, limit=60)
+run_smoke_tests(asked, (), os.environ, show=print,
+                keep=lambda ran: write_results(place / "results.json", ran.results))
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_half_a_run_never_looks_like_a_whole_one(place: Path, sign: int) -> None:
+    env = environment(place)
+    env["PYTHONPATH"] += f":{CLONE / 'build_tools'}"
+    argv = [sys.executable, "-c", RUNNER, str(place)]
+    child = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    note = place / "note"
+    while not (note.is_file() and note.read_text()):
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(sign)
+    assert child.wait(20) != 0
+    said = json.loads((place / "results.json").read_text())
+    assert said["counts"]["missing"] and said["tests"][-1]["outcome"] == "missing", said
+    if sign == signal.SIGINT:
+        names = {one["name"]: one["outcome"] for one in said["tests"]}
+        assert names["test_trial.py::test_passes"] == "passed"
+        assert names["test_trial.py::test_hangs"] == names["test_trial.py::test_of_gpu[gpu]"] == "missing"
+    deadline = time.monotonic() + 10
+    while is_alive(int(note.read_text())):
+        assert time.monotonic() < deadline, "what the test had started outlives the run"
+        time.sleep(0.05)
+
+
+def test_tests_after_the_first_failure_are_missing(place: Path) -> None:
+    ran = run(place, "", "-x", "-k", "fails or skips")
+    assert [one.outcome for one in ran.results.tests] == ["failed", "missing"] and ran.code == 1
 
 
 def test_where_processes_are_not_forked(place: Path) -> None:
@@ -206,9 +364,10 @@ def test_without_a_gpu_and_without_a_torch(  # noqa: PLR0917 - pytest passes the
 def test_a_pytest_that_dies_loses_no_test(place: Path) -> None:
     with (place / "smoke-tests" / "conftest.py").open("a") as file:
         file.write("\ndef pytest_runtest_logfinish(nodeid):\n    import os\n    os.kill(os.getpid(), 9)\n")
-    ran = run(place, "", "-k", "passes or skips")
-    assert ran.results.counts["passed"] <= 1 and ran.results.counts["crashed"] >= 1 and ran.code == -9
-    assert ran.results.bad[-1].reason == "no result: pytest crashed with SIGKILL"
+    ran = run(place, "", "-k", "passes or skips or fails")
+    assert len(ran.results.tests) == 3 and ran.code == -9
+    assert [one.outcome for one in ran.results.tests][1:] == ["missing", "missing"]
+    assert ran.results.bad[-1].reason == "not run: pytest crashed with SIGKILL"
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])

@@ -18,11 +18,11 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.model.compat.dtypes import operations
 from rocm_wheels.model.compat.libraries import rocm_libraries
 from rocm_wheels.model.gfx import gfx_targets
+from rocm_wheels.testing.accounting import Done, accounted, together
 from rocm_wheels.testing.data import smoke_data
 from rocm_wheels.testing.junit import write_junit
 from rocm_wheels.testing.results import Results, TestResult, counted, read_results, write_results
 from rocm_wheels.testing.sessions import Session, chosen_gpus, planned_sessions
-from rocm_wheels.testing.smoke import _accounted, _Done, _together
 from rocm_wheels.testing.table import markdown_table, text_table
 from rocm_wheels.testing.target import Distribution, Target
 from rocm_wheels.testing.wheels import wheels_under_test
@@ -140,20 +140,28 @@ def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
 def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
     file = tmp_path / "outcomes"
     lines = [
-        {"planned": ["a::one", "a::two", "a::three"]},
+        {"planned": ["a::one", "a::two", "a::three"], "deselected": 7},
+        {"begun": "a::one"},
         {"name": "a::one", "outcome": "passed", "seconds": 1, "reason": ""},
+        {"begun": "a::two"},
     ]
     file.write_text("\n".join(map(json.dumps, lines)) + '\n{"name": "a::two", "outco')
-    found = _accounted(file, Session("gpu", "gfx942", 0), -11)
-    assert [(one.name, one.outcome) for one in found] == [
-        ("a::one @gfx942", "passed"),
-        ("a::two @gfx942", "crashed"),
-        ("a::three @gfx942", "crashed"),
+    died = accounted(file, Session("gpu", "gfx942", 0), "gfx942", -11)
+    assert [(one.name, one.outcome, one.reason) for one in died.tests] == [
+        ("a::one @gfx942", "passed", ""),
+        ("a::two @gfx942", "crashed", "no result: pytest crashed with SIGSEGV"),
+        ("a::three @gfx942", "missing", "not run: pytest crashed with SIGSEGV"),
     ]
-    assert found[2].reason == "no result: pytest crashed with SIGSEGV"
-    (only,) = _accounted(tmp_path / "none", Session("both"), 4)
+    half = accounted(file, Session("gpu", "gfx942", 0), "gfx942", None)
+    assert [one.outcome for one in half.tests] == ["passed", "missing", "missing"]
+    whole = together(TARGET, {}, [half])
+    assert whole.code == 1 and whole.results.selection.deselected == 7
+    assert whole.results.summary() == "1 passed, 2 missing"
+    (only,) = accounted(tmp_path / "none", Session("both"), None, 4).tests
     assert (only.outcome, only.reason) == ("failed", "failed with exit code 4")
-    assert _accounted(tmp_path / "none", Session("both"), 5) == ()
+    assert accounted(tmp_path / "none", Session("both"), None, 5).tests == ()
+    (only,) = accounted(tmp_path / "none", Session("gpu", "gfx942", 0), "gfx942", None).tests
+    assert (only.name, only.outcome) == ("pytest @gfx942", "missing"), "a session that has not begun"
 
 
 def replaced(one: TestResult, name: str) -> TestResult:
@@ -162,24 +170,24 @@ def replaced(one: TestResult, name: str) -> TestResult:
 
 def test_exit_codes_and_results_of_each_target() -> None:
     good, bad = (TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed"))
-    cpu = _Done(Session("cpu"), None, (good,), 0)
+    cpu = Done(Session("cpu"), None, (good,), 0)
     on_gpu = [replaced(one, "t::test[gpu]") for one in (good, bad)]
-    first = _Done(Session("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
-    second = _Done(Session("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
-    ran = _together(TARGET, {}, [cpu, first, second])
+    first = Done(Session("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
+    second = Done(Session("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
+    ran = together(TARGET, {}, [cpu, first, second])
     assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
     assert {gfx: one.summary() for gfx, one in ran.by_gfx.items()} == {
         "gfx942": "2 passed",
         "gfx1100": "1 passed, 1 crashed",
     }
-    assert _together(TARGET, {}, [cpu, first]).code == 0
+    assert together(TARGET, {}, [cpu, first]).code == 0
     skipped = TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
-    ran = _together(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
+    ran = together(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
     assert ran.results.gfx == (), "nothing was run on it"
     assert ran.results.tool.endswith("smoke tests (-k 'no gpu')"), "some were chosen"
-    assert _together(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
-    assert _together(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
-    assert _together(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
+    assert together(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
+    assert together(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
+    assert together(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
 
 
 TESTS = (
@@ -246,6 +254,7 @@ def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Pa
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, data in files.items():
             archive.writestr(path, data)
+            (folder / "site" / path).write_bytes(data)
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]))
     (place / "RECORD").write_text("\n".join([*lines, f"{info}/INSTALLER,,", f"{info}/RECORD,,"]))
     return wheel, Distribution(name, "1.0", place, url)
@@ -258,19 +267,35 @@ def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
         wheels_under_test([torch], [wheel]) == wheels_under_test([torch], [tmp_path]) == {wheel.name: digest}
     )
     assert wheels_under_test([torch], []) == {}
+    url = {
+        "url": "https://i.example/torch-1.0%2Brocm7-cp311.whl",
+        "archive_info": {"hash": f"sha256={'1' * 64}"},
+    }
+    assert wheels_under_test([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}
+    local = replace(torch, url={"url": wheel.as_uri(), "archive_info": {}})  # uv notes no digest
+    assert wheels_under_test([local], []) == {wheel.name: digest}
+    (tmp_path / "site" / "torch.py").write_text("a = 3")
+    with pytest.raises(UsageError, match=r"torch\.py was changed after it was installed"):
+        wheels_under_test([torch], [wheel])
+    assert wheels_under_test([local], []) == wheels_under_test([replace(torch, url=url)], []) == {}
+
+
+def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> None:
+    wheel, torch = installed(tmp_path, "torch", b"a = 1")
     other, _ = installed(tmp_path / "other", "torch", b"a = 2")
     with pytest.raises(UsageError, match=r"1 of its files are others in .*, among them torch\.py"):
         wheels_under_test([torch], [other])
-    with pytest.raises(UsageError, match="nothing that is installed is of a wheel in"):
-        wheels_under_test([torch], [tmp_path / "other"])
+    vision, its = installed(tmp_path / "other", "torchvision", b"")
+    for given in ([tmp_path / "other"], [vision, other]):
+        with pytest.raises(UsageError, match="torch"):  # beside a torchvision that is the installed one
+            wheels_under_test([torch, its], given)
+    with pytest.raises(UsageError, match="the torch that is installed is of no wheel in"):
+        wheels_under_test([torch, its], [vision])
+    other.unlink()
+    assert set(wheels_under_test([torch, its], [tmp_path / "other", wheel])) == {wheel.name, vision.name}
     with pytest.raises(UsageError, match="torch is not installed"):
         wheels_under_test([], [wheel])
     (tmp_path / "bad-1.0-py3-none-any.whl").write_text("no zip")
     _, bad = installed(tmp_path / "more", "bad", b"")
     with pytest.raises(DataError, match="is no wheel"):
         wheels_under_test([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])
-    url = {
-        "url": "https://i.example/torch-1.0%2Brocm7-cp311.whl",
-        "archive_info": {"hash": f"sha256={'1' * 64}"},
-    }
-    assert wheels_under_test([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}

@@ -15,15 +15,16 @@ from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
-    from rocm_wheels.testing.smoke import Ran
+    from rocm_wheels.testing.accounting import Ran
 
 _STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was: it may have changed to another
 
 _HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
 
 What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
-are its outcomes, and one that is missing counts as a crash. Without a GPU the tests that need one are
-skipped by name. The exit code is pytest's; 16 where torch or pytest is not installed.
+are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one
+are skipped by name. results.json is there from the start, and says what is missing whatever ends the run.
+The exit code is pytest's; 16 where torch or pytest is not installed.
 
 \b
 Example:
@@ -65,6 +66,13 @@ Example:
     help="Limit of each test.  [default: 180, and more where a test says so]",
 )
 @click.option(
+    "--timeout-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    metavar="FACTOR",
+    help="Multiply the limit of each test: 3 for a slow or an emulated GPU.",
+)
+@click.option(
     "--output-dir",
     type=GivenPath(file_okay=False),
     default="smoke-results",
@@ -79,6 +87,7 @@ def command(  # noqa: PLR0917 - one parameter an option
     target_python: Path | None,
     wheels: tuple[Path, ...],
     timeout: float | None,
+    timeout_scale: float,
     output_dir: Path,
     pytest_args: tuple[str, ...],
 ) -> int:
@@ -100,6 +109,7 @@ def command(  # noqa: PLR0917 - one parameter an option
         wheels=wheels,
         words=pytest_args,
         limit=timeout,
+        scale=timeout_scale,
     )
     output_dir.mkdir(parents=True, exist_ok=True)
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
@@ -107,19 +117,25 @@ def command(  # noqa: PLR0917 - one parameter an option
     hardware = look(env, vendors=("amd",))
     for fault in hardware.faults:
         log.warn(fault)
-    ran = run_smoke_tests(asked, hardware.usable, env, show=click.echo)
+    ran = run_smoke_tests(
+        asked, hardware.usable, env, show=click.echo, keep=lambda so_far: _keep(so_far, output_dir)
+    )
     _write(ran, output_dir, env)
     return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
 
 
-def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
-    from rocm_wheels.testing.junit import write_junit
+def _keep(ran: Ran, folder: Path) -> None:
     from rocm_wheels.testing.results import write_results
-    from rocm_wheels.testing.table import markdown_table, text_table
 
     write_results(folder / "results.json", ran.results)
     for gfx, results in ran.by_gfx.items():
         write_results(folder / f"results-{gfx}.json", results)
+
+
+def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
+    from rocm_wheels.testing.junit import write_junit
+    from rocm_wheels.testing.table import markdown_table, text_table
+
     write_junit(folder / "junit.xml", ran.results)
     click.echo("\n" + text_table(ran.results))
     if not ran.results.files:

@@ -7,7 +7,8 @@
 | ``target`` | the Python that is tested: torch, pytest, GPUs as torch sees them |
 | ``wheels`` | which wheel files the installed distributions are of |
 | ``sessions`` | which GPUs are tested, each in a session of pytest of its own |
-| ``smoke`` | all of it: run the sessions, and account for every planned test |
+| ``accounting`` | every planned test with its outcome, whatever ended the run |
+| ``smoke`` | all of it: run the sessions, keep the results |
 | ``junit``, ``table`` | results for machines and for people |
 
 The tests themselves are in ``smoke-tests/`` and run under the Python that is tested.

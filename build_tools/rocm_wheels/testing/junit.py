@@ -11,7 +11,13 @@ from rocm_wheels.testing.results import Results, TestResult
 from rocm_wheels.workspace import write_whole
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAGS = {"failed": "failure", "crashed": "error", "timeout": "error", "skipped": "skipped"}
+_TAGS = {
+    "failed": "failure",
+    "crashed": "error",
+    "timeout": "error",
+    "missing": "error",
+    "skipped": "skipped",
+}
 
 
 def write_junit(path: Path, results: Results) -> None:

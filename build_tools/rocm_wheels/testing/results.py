@@ -1,6 +1,7 @@
 """What came of every test of an installed torch: the file ``results.json``, and how it is counted.
 
-A planned test without an outcome is no pass: whoever writes results puts it down as crashed.
+A planned test that was not run is ``missing``, and that is no pass: a run that was interrupted never looks
+like a whole one. Results are written again and again while tests run: they are there whatever ends the run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.records import Record
 from rocm_wheels.workspace import write_json
 
-TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
 OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
-BAD: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout")
+BAD: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missing")
 
 
 class TestResult(Record):
@@ -31,6 +32,16 @@ class TestResult(Record):
     outcome: TestOutcome
     seconds: float = Field(ge=0)
     reason: str = ""
+
+
+class Selection(Record):
+    """Which tests were to be run: what pytest was told, and how many tests that left out.
+
+    ``pytest_args`` has the words of PYTEST_ADDOPTS in front; files that were not even read are in no number.
+    """
+
+    pytest_args: tuple[str, ...] = ()
+    deselected: int = Field(default=0, ge=0)
 
 
 class Results(Record):
@@ -47,12 +58,13 @@ class Results(Record):
     torch: str
     gfx: tuple[str, ...]
     files: Mapping[str, str]
+    selection: Selection = Selection()
     tests: tuple[TestResult, ...]
     counts: Mapping[TestOutcome, int]
 
     @property
     def bad(self) -> tuple[TestResult, ...]:
-        """Those that failed, crashed or were stopped."""
+        """Those that failed, crashed, were stopped or were not run."""
         return tuple(one for one in self.tests if one.outcome in BAD)
 
     def summary(self) -> str:
