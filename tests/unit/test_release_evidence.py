@@ -163,7 +163,7 @@ def test_only_a_whole_report_of_tests_that_ran_is_a_pass(
 
 def test_a_shard_that_left_no_report_is_missed(tmp_path: Path):
     for number in (1, 2):
-        (tmp_path / f"shard-{number}.xml").write_text(WHOLE)
+        (tmp_path / f"shard-{number}.xml").write_text(WHOLE.replace("test_conv", f"test_{number}"))
     with pytest.raises(UsageError, match="a shard that died left no file in it"):
         report_files([tmp_path], None)
     assert read_reports(report_files([tmp_path], 2), 2).outcome == "pass"

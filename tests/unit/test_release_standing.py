@@ -26,7 +26,7 @@ from rocm_wheels.release.standing import (
 TWO = policy(
     "channels: {nightly: {rules: {verify: {fresh: 14d}}},"
     " stable: {passes_after_failure: 2, signed: required, rules: {verify: {fresh: 1d}}}}\n"
-    f"signers: {{ann: ssh-ed25519 {'A' * 68}}}"
+    f"signers: {{ann: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}}}"
 )
 SETS = [
     a_set(wheel("torch", "312", size=number), created=f"2026-11-{number:02}T00:00:00Z",

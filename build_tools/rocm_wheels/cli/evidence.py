@@ -131,7 +131,7 @@ def add(
     The same result twice is one.
     """
     from rocm_wheels.release.evidence_sources import hashed, read_results
-    from rocm_wheels.release.evidence_store import add_evidence, refuse_strangers
+    from rocm_wheels.release.evidence_store import add_evidence, beside_failures, refuse_strangers
     from rocm_wheels.release.signing import signed
 
     target, when = _target(said["gfx"]), _moment(said["when"]) if said["when"] else None
@@ -140,6 +140,7 @@ def add(
     made = read_results(results, replace(given, gfx=target, when=when))
     for one in made:
         refuse_strangers(document, one)
+    made = beside_failures(store, layout, document, made)
     if sign_with is not None:
         made = [signed(one, sign_with, environment()) for one in made]
     rows = [(one, add_evidence(store, layout, document, one)) for one in made]

@@ -134,6 +134,11 @@ def gfx_families() -> dict[str, tuple[str, ...]]:
     return families
 
 
+def kinds_of_card() -> tuple[str, ...]:
+    """Return the names that are kinds of card and no family: ``dgpu-all`` spans ten years of hardware."""
+    return _table().kinds
+
+
 def base_target(target: str) -> str:
     """Return a target without its features: ``gfx942`` for ``gfx942:xnack+``."""
     return target.split(":", 1)[0]

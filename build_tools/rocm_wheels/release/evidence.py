@@ -26,10 +26,14 @@ Kind = Literal["verify", "smoke", "tests", "resolver"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["pass", "fail", "crash", "timeout", "missing"]
 _NAMED = 20  # failed tests that are named; all are counted
+_LATER = frozenset({"source", "selected", "beside"})  # keys that came later, and are left out while empty
 
 
 def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(timezone.utc).replace(microsecond=0)
+    try:
+        return moment.astimezone(timezone.utc).replace(microsecond=0)
+    except OverflowError:  # in UTC it would be of the year 0
+        raise ValueError("there is no such time in UTC") from None
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
@@ -83,6 +87,9 @@ class Evidence(Record):
 
     ``gfx`` is None for what no GPU had a part in. ``added`` is when it was written down, ``by`` whom, and
     ``detail`` what there is to say of it in a line. ``failed`` names tests, not all where there are many.
+    ``source`` is the sha256 of the results that it was made of, where they say when they were found;
+    ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
+    of failures that were known of the set when it was written down: who removes one leaves its name here.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -100,6 +107,9 @@ class Evidence(Record):
     detail: Line = ""
     failed: tuple[Line, ...] = Field(default=(), max_length=_NAMED)
     log: Line = ""
+    source: Sha256 | Literal[""] = ""
+    selected: Line = ""
+    beside: tuple[Name, ...] = ()
     signature: Signature | None = None
 
     @model_validator(mode="after")
@@ -121,9 +131,15 @@ class Evidence(Record):
         return _canonical(self._shown("added", "signature"))
 
     @property
+    def statement(self) -> bytes:
+        """What is said, and by whom, whatever was known then."""
+        return _canonical(self._shown("added", "signature", "beside"))
+
+    @property
     def claim(self) -> str:
-        """The hash of what is claimed, whoever says it: two who hand in one result hand in one result."""
-        return hashlib.sha256(_canonical(self._shown("added", "signature", "by", "log"))).hexdigest()
+        """What tells one finding from another, whoever hands it in and whatever is said beside it."""
+        said = self._shown("added", "signature", "by", "log", "beside")
+        return self.source or hashlib.sha256(_canonical(said)).hexdigest()
 
     @property
     def id(self) -> str:
@@ -133,11 +149,12 @@ class Evidence(Record):
 
     def to_json(self) -> bytes:
         """Return its file."""
-        shown = self.model_dump(mode="json", by_alias=True)
+        shown = self._shown()
         return (json.dumps(shown, indent=1, sort_keys=True) + "\n").encode()
 
     def _shown(self, *without: str) -> Mapping[str, object]:
-        return self.model_dump(mode="json", by_alias=True, exclude=set(without))
+        shown = self.model_dump(mode="json", by_alias=True, exclude=set(without))
+        return {name: value for name, value in shown.items() if value or name not in _LATER}
 
 
 def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
-from rocm_wheels.release.evidence import Counts, Evidence, Host, Kind, Outcome
+from rocm_wheels.release.evidence import SKEW, Counts, Evidence, Host, Kind, Outcome
 from rocm_wheels.release.sets import SetDocument
 
 NO_GPU = "none"
@@ -54,9 +54,20 @@ class Given:
         outcome: Outcome | None = None,
         detail: str = "",
         failed: Sequence[str] = (),
+        selected: str = "",
+        digest: str = "",
     ) -> Evidence:
-        """Return an evidence. A result that does not say when it was found is as old as its file."""
+        """Return an evidence. A result that does not say when it was found is as old as its file.
+
+        ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
+        """
         found = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
+        if when is not None and found > when + SKEW:
+            raise UsageError(
+                f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
+                f"and --when says later: no result becomes younger",
+                tip="run it again where it is too old; with a clock that is right, where that was wrong",
+            )
         try:
             return Evidence(
                 kind=kind,
@@ -73,6 +84,8 @@ class Given:
                 detail=as_line(detail),
                 failed=tuple(as_line(name) for name in failed[:_NAMED]),
                 log=as_line(self.log),
+                source=digest,
+                selected=as_line(selected),
             )
         except ValidationError as wrong:
             said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong.errors())

@@ -1,30 +1,26 @@
 """JUnit XML of full test runs. What is truncated, empty or not there is never a pass.
 
-Several files are the shards of one run: its outcome is that of the worst of them.
+Several files are the shards of one run: its outcome is that of the worst of them. ``junit_file`` reads one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.release.evidence import Counts, Outcome
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-_BAD = ("failure", "error")
+from rocm_wheels.release.junit_file import Report, read_report
 
 
 @dataclass(frozen=True)
 class Reports:
     """What JUnit files say together. ``faults`` are sentences about files that do not say all they should.
 
-    ``when`` is the latest time that a suite gives, None where none does; ``hosts`` are their machines.
+    ``when`` is the earliest time that a suite gives, None where none does: a run is as old as its oldest
+    part. ``hosts`` are its machines, ``digests`` the sha256 of the files.
     """
 
     outcome: Outcome
@@ -33,17 +29,7 @@ class Reports:
     faults: tuple[str, ...]
     when: datetime | None
     hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Report:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    names: tuple[str, ...] = ()
-    fault: str = ""
-    whens: tuple[datetime, ...] = ()
-    hosts: tuple[str, ...] = ()
+    digests: tuple[str, ...]
 
 
 def report_files(paths: Sequence[Path], expected: int | None) -> list[Path]:
@@ -66,90 +52,37 @@ def report_files(paths: Sequence[Path], expected: int | None) -> list[Path]:
 
 
 def read_reports(files: Sequence[Path], expected: int | None = None) -> Reports:
-    """Read the shards of a run: a file that is not whole is a crash, fewer than expected are ``missing``."""
-    each = [_read(file) for file in files]
-    faults = [one.fault for one in each if one.fault]
-    crashed = len(faults)
+    """Read the shards of a run: a file that is not whole is a crash, fewer than expected are ``missing``.
+
+    A shard that is there twice is counted once, and makes the run ``missing``: the other one is not there.
+    """
+    each: dict[str, Report] = {}
+    faults, names = [], dict[str, str]()
+    for file in files:
+        one = read_report(file)
+        if one.digest in each:
+            faults.append(f"{file.name} is the same as {names[one.digest]}")
+            continue
+        each[one.digest], names[one.digest] = one, file.name
+    reports = list(each.values())
+    broken = [one.fault for one in reports if one.fault]
+    faults = [*broken, *faults]
     if expected is not None and len(files) < expected:
         faults.append(f"{len(files)} of {expected} reports are there")
     counts = Counts(
-        passed=sum(one.passed for one in each),
-        failed=sum(one.failed for one in each),
-        crashed=crashed,
-        skipped=sum(one.skipped for one in each),
+        passed=sum(one.passed for one in reports),
+        failed=sum(one.failed for one in reports),
+        crashed=len(broken) + sum(one.crashed for one in reports),
+        timeout=sum(one.timeout for one in reports),
+        skipped=sum(one.skipped for one in reports),
     )
     outcome = counts.outcome()
     return Reports(
         outcome="missing" if outcome == "pass" and faults else outcome,
         counts=counts,
-        failed=tuple(name for one in each for name in one.names),
+        failed=tuple(name for one in reports for name in one.names),
         faults=tuple(faults),
-        when=max((when for one in each for when in one.whens), default=None),
-        hosts=tuple(dict.fromkeys(host for one in each for host in one.hosts)),
+        when=min((one.when for one in reports if one.when), default=None),
+        hosts=tuple(dict.fromkeys(host for one in reports for host in one.hosts)),
+        digests=tuple(sorted(each)),
     )
-
-
-def _read(file: Path) -> _Report:
-    from xml.etree import ElementTree
-
-    content = file.read_bytes()
-    if not content.strip():
-        return _Report(fault=f"{file.name} is empty")
-    try:
-        root = ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError, LookupError) as broken:  # also an encoding that is none
-        return _Report(fault=f"{file.name} is truncated or no XML ({broken})")
-    if root.tag not in {"testsuites", "testsuite"}:
-        return _Report(fault=f"{file.name} is no JUnit report: it is <{root.tag}>")
-    suites = [root] if root.tag == "testsuite" else list(root.iter("testsuite"))
-    if suites and all(suite.get("name", "").split(" ")[0] == "smoke" for suite in suites):
-        raise UsageError(
-            f"{file} is a report of the smoke tests, which are not torch's own",
-            tip="add the results.json beside it, which names the wheels, too",
-        )
-    tests = list(root.iter("testcase"))
-    bad = [test for test in tests if any(test.find(tag) is not None for tag in _BAD)]
-    skipped = sum(test.find("skipped") is not None for test in tests if test not in bad)
-    claimed = sum(_number(suite, tag) for suite in _outermost(root) for tag in ("failures", "errors"))
-    return _Report(
-        passed=len(tests) - len(bad) - skipped,
-        failed=max(len(bad), claimed),
-        skipped=skipped,
-        names=tuple(_name(test) for test in bad),
-        fault=_fault(file.name, root, tests),
-        whens=tuple(_whens(suites)),
-        hosts=tuple(host for suite in suites if (host := suite.get("hostname"))),
-    )
-
-
-def _fault(name: str, root: Element, tests: Sequence[Element]) -> str:
-    """Return why a report is not whole: it lists nothing, or less than it says it does."""
-    if not tests:
-        return f"{name} has no test in it"
-    # pytest counts the failure of a test and the error of what cleans up after it as two, in one element
-    claimed = sum(_number(suite, "tests") - _number(suite, "errors") for suite in _outermost(root))
-    return f"{name} says {claimed} tests and lists {len(tests)}" if len(tests) < claimed else ""
-
-
-def _outermost(root: Element) -> list[Element]:
-    """Return the suites whose numbers are counted: those that are in no other suite."""
-    return [root] if root.tag == "testsuite" else [child for child in root if child.tag == "testsuite"]
-
-
-def _number(suite: Element, attribute: str) -> int:
-    text = suite.get(attribute, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _name(test: Element) -> str:
-    return "::".join(part for part in (test.get("classname"), test.get("name")) if part)
-
-
-def _whens(suites: Sequence[Element]) -> Iterator[datetime]:
-    """Yield when suites began; a time without a zone is taken for UTC."""
-    for suite in suites:
-        try:
-            when = datetime.fromisoformat((suite.get("timestamp") or "").replace("Z", "+00:00"))
-        except ValueError:
-            continue
-        yield when if when.tzinfo else when.replace(tzinfo=timezone.utc)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
 
 from rocm_wheels import log
@@ -18,10 +21,20 @@ from rocm_wheels.model.lock import Sha256
 from rocm_wheels.release.evidence import Counts, Evidence
 from rocm_wheels.release.evidence_given import NO_GPU, Given
 from rocm_wheels.release.gate.needed import pythons_of
-from rocm_wheels.wheels.names import split_wheel_name
+from rocm_wheels.shell import shell_line
+from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
 
 T = TypeVar("T")
 _FIRST = 3
+_SHOWN = 60
+_VERIFY = "rocm-wheels verify"
+_ON_GPU = re.compile(r"[\[-]gpu[\]-]| @gfx")  # in the name of a smoke test that ran on one
+# what changes how results are shown, and not which tests are run; a test that -x kept from running is a crash
+_CHOOSES_NOTHING = re.compile(
+    r"--|-[vqsxl]+|-r[A-Za-z]+|--exitfirst|--verbose|--quiet|--showlocals|--full-trace|--no-header|--no-summary"
+    r"|--(?:tb|color|durations|durations-min|capture|junitxml|junit-xml|show-capture|maxfail)=\S*"
+)
 
 
 class _Finding(BaseModel):
@@ -38,6 +51,8 @@ class _Report(BaseModel):
     findings: tuple[_Finding, ...] = ()
     ran: tuple[str, ...] = ()
     skipped: Mapping[str, str] = {}
+    when: AwareDatetime | None = None
+    tool: str = ""
 
 
 class _Check(BaseModel):
@@ -45,15 +60,23 @@ class _Check(BaseModel):
     python: str
     tool: str
     fault: str
+    picked: str = ""
 
 
 class _Resolved(BaseModel):
     checks: tuple[_Check, ...] = Field(min_length=1)
+    when: AwareDatetime | None = None
+    tool: str = ""
 
 
 class _Test(BaseModel):
     name: str
-    outcome: Literal["passed", "failed", "crashed", "timeout", "skipped"]
+    outcome: Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
+
+
+class _Selection(BaseModel):
+    pytest_args: tuple[str, ...] = ()
+    deselected: int = 0
 
 
 class _Smoke(BaseModel):
@@ -65,6 +88,7 @@ class _Smoke(BaseModel):
     files: Mapping[str, Sha256]
     tests: tuple[_Test, ...]
     counts: Mapping[str, int]
+    selection: _Selection | None = None
 
 
 def evidence_of_verify(value: object, source: Path, given: Given) -> list[Evidence]:
@@ -74,6 +98,16 @@ def evidence_of_verify(value: object, source: Path, given: Given) -> list[Eviden
         raise DataError(f"{source} has no report in it", tip="verify the wheels of the set")
     made, passed = [], dict[str, str]()
     checks: Counter[str] = Counter()
+    whens = [one.when for one in reports if one.when is not None]
+    said_when = min(whens) if len(whens) == len(reports) else None
+    make = partial(
+        given.make,
+        "verify",
+        source=source,
+        tool=next((one.tool for one in reports if one.tool), _VERIFY),
+        when=said_when,
+        digest=digest_of_file(source) if said_when else "",
+    )
     for one in reports:
         sha256 = one.sha256 or given.wheels.get(one.wheel)
         if sha256 is None:
@@ -89,25 +123,29 @@ def evidence_of_verify(value: object, source: Path, given: Given) -> list[Eviden
             continue
         said = [*errors, *filter(None, [one.unreadable])] or ["no check ran"]
         counts = Counts(passed=max(len(one.ran) - len(said), 0), failed=len(said), skipped=len(one.skipped))
-        detail = f"{one.wheel}: {said[0]}"
-        made.append(given.make("verify", counts, hashes, source=source, tool=_VERIFY, detail=detail))
+        made.append(make(counts, hashes, detail=f"{one.wheel}: {said[0]}"))
     if passed:
-        detail = f"{len(passed)} wheels"
-        counts = Counts(**checks)
-        made.append(given.make("verify", counts, passed.values(), source=source, tool=_VERIFY, detail=detail))
+        made.append(make(Counts(**checks), passed.values(), detail=f"{len(passed)} wheels"))
     return made
 
 
 def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evidence]:
-    """Return what ``resolve-check --json`` found, of those of the given wheels that it speaks of."""
-    checks = _read(_Resolved, value, source).checks
-    asked = {(_project(one.requirement, source), one.python) for one in checks}
+    """Return what ``resolve-check --json`` found, of those of the given wheels that it speaks of.
+
+    It speaks of those that a check picked; when a check failed, of all whose projects were asked for.
+    """
+    found = _read(_Resolved, value, source)
+    checks, failed = found.checks, any(one.fault for one in found.checks)
+    asked = {(_project(one.requirement, source), one.python, "" if failed else one.picked) for one in checks}
     given.hashed_here(source, "of `resolve-check`")
     about = {name: sha for name, sha in given.wheels.items() if _speaks_of(asked, name)}
     if left := sorted(set(given.wheels) - set(about)):
         log.note(f"{source} says nothing of {', '.join(left[:_FIRST])}{' and others' * (len(left) > _FIRST)}")
     if not about:
-        raise UsageError(f"{source} speaks of none of the wheels that were given")
+        raise UsageError(
+            f"{source} speaks of none of the wheels that were given: what was picked are others",
+            tip="check the wheels of the set: rocm-wheels resolve-check INDEX WHEELS --json",
+        )
     bad = [
         f"{one.requirement}, Python {one.python}, {one.tool}: {(one.fault.splitlines() or [''])[0]}"
         for one in checks
@@ -120,7 +158,9 @@ def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evid
             counts,
             given.of_the_set(about, source),
             source=source,
-            tool="rocm-wheels resolve-check",
+            tool=found.tool or "rocm-wheels resolve-check",
+            when=found.when,
+            digest=digest_of_file(source) if found.when else "",
             detail=f"{len(about)} wheels",
             failed=bad,
         )
@@ -136,7 +176,9 @@ def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidenc
             f"{source} counts {_counted(said)}, and lists {_counted(counted)}",
             tip="it is not whole: run again",
         )
+    counted["crashed"] += counted.pop("missing", 0)  # what was not run is no pass; there the run broke off
     counts = Counts(**counted)
+    _refuse_other_tools(found, counts, source)
     projects = {file.project for file in given.document.files}
     own = {name: sha for name, sha in found.files.items() if _distribution(name) in projects}
     if others := sorted(set(found.files) - set(own)):
@@ -157,11 +199,34 @@ def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidenc
             host=found.host,
             gfx=_target(found.gfx, counts, source, given),
             failed=bad,
+            selected=_selected(found),
+            digest=digest_of_file(source),
         )
     ]
 
 
-_VERIFY = "rocm-wheels verify"
+def _refuse_other_tools(found: _Smoke, counts: Counts, source: Path) -> None:
+    """Raise DataError for results that are not of our smoke tests, or name a GPU that no test passed on."""
+    if not (found.tool.startswith("rocm-wheels ") and " smoke tests" in found.tool):
+        raise DataError(
+            f"{source} is of another tool ({found.tool[:_SHOWN]})",
+            tip="run build_tools/run_pytorch_smoke_tests.py; of other tests, hand in the JUnit files",
+        )
+    on_gpu = any(_ON_GPU.search(one.name) and one.outcome == "passed" for one in found.tests)
+    if found.gfx and counts.outcome() == "pass" and not on_gpu:
+        raise DataError(f"{source} names {', '.join(found.gfx)}, and no test passed on a GPU")
+
+
+def _selected(found: _Smoke) -> str:
+    """Return how tests were chosen; "" where all were run, or those left out failed to run.
+
+    Of the words that pytest was given those are known that choose nothing; any other may.
+    """
+    if found.selection is None:  # of a version that put the words behind its name
+        return found.tool.partition(" smoke tests")[2].strip(" ()")
+    words = [word for word in found.selection.pytest_args if not _CHOOSES_NOTHING.fullmatch(word)]
+    left_out = f"{found.selection.deselected} left out" if found.selection.deselected else ""
+    return ", ".join(filter(None, [shell_line(words) if words else "", left_out]))
 
 
 def _target(said: tuple[str, ...], counts: Counts, source: Path, given: Given) -> str | None:
@@ -180,9 +245,19 @@ def _target(said: tuple[str, ...], counts: Counts, source: Path, given: Given) -
     return given.gfx  # it died before it had seen the GPU
 
 
-def _speaks_of(asked: set[tuple[str, str]], name: str) -> bool:
-    project, pythons = _distribution(name), pythons_of(name)
-    return any(project == one and (not pythons or python in pythons) for one, python in asked)
+def _speaks_of(asked: set[tuple[str, str, str]], name: str) -> bool:
+    project, pythons, version = _distribution(name), pythons_of(name), parse_wheel_name(name).version
+    return any(
+        project == one and (not pythons or python in pythons) and (not picked or _is(version, picked))
+        for one, python, picked in asked
+    )
+
+
+def _is(version: Version, picked: str) -> bool:
+    try:
+        return Version(picked) == version
+    except InvalidVersion:
+        return False
 
 
 def _distribution(name: str) -> str:

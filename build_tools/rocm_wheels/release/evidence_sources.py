@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def hashed(paths: Iterable[Path]) -> dict[str, str]:
 def _of_json(path: Path, given: Given) -> list[Evidence]:
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as broken:  # also what is no UTF-8
+    except (ValueError, RecursionError) as broken:  # also what is no UTF-8, or nested without end
         tip = "an empty or truncated result is none: look why it is, and run again"
         raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
     if isinstance(value, list):
@@ -99,4 +100,10 @@ def _of_reports(paths: Sequence[Path], given: Given) -> Evidence:
         outcome=found.outcome,
         detail="; ".join(found.faults),
         failed=found.failed,
+        digest=_digest(found.digests) if found.when else "",
     )
+
+
+def _digest(files: Sequence[str]) -> str:
+    """Return the sha256 of one file, or of several together."""
+    return files[0] if len(files) == 1 else hashlib.sha256("\n".join(files).encode()).hexdigest()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rocm_wheels import log
-from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidence
-from rocm_wheels.release.layout import Layout, Places
+from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.stores.store import Exists, Store
 
@@ -44,25 +45,22 @@ def add_evidence(store: Store, layout: Layout, document: SetDocument, evidence: 
     Raises UsageError for one from the future, and ReleaseError for one about other wheels than the set's.
     """
     refuse_strangers(document, evidence)
-    if evidence.when > evidence.added + SKEW:
-        raise UsageError(
-            f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
-            f"{evidence.added:%Y-%m-%d %H:%M} UTC",
-            tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
-        )
     path = f"{Places(layout, document.family).evidence(document.id)}/{evidence.id}{_SUFFIX}"
     try:
         store.create(path, evidence.to_json())
     except Exists as there:
         same = parse_evidence(store.read(path).content, where=store.url_of(path), name=evidence.id)
-        if same.claim != evidence.claim:  # 12 hex digits that agree by chance
+        if same.payload != evidence.payload:  # 12 hex digits that agree by chance
             raise ReleaseError(f"{path} says something else: {describe(same)}") from there
         return False
     return True
 
 
 def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
-    """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own."""
+    """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own.
+
+    UsageError for one from the future.
+    """
     if evidence.set != document.id:
         raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
     if others := sorted(set(evidence.hashes) - document.hashes):
@@ -70,6 +68,57 @@ def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
             f"the evidence speaks of {len(others)} wheels that are not in {document.id}: sha256 {others[0]}",
             tip="test the wheels of the set: its own index has nothing else",
         )
+    if evidence.when > evidence.added + SKEW:
+        raise UsageError(
+            f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
+            f"{evidence.added:%Y-%m-%d %H:%M} UTC",
+            tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
+        )
+
+
+def beside_failures(
+    store: Store, layout: Layout, document: SetDocument, made: Sequence[Evidence]
+) -> list[Evidence]:
+    """Return evidence that names the failures which are known of the set: its ``beside``.
+
+    What was written down before, by the same person, is named as it was then. Raises ReleaseError for test
+    results that were handed in before, for another GPU or other wheels.
+    """
+    folder = Places(layout, document.family).evidence(document.id)
+
+    def read(path: str) -> tuple[str, Evidence | None]:
+        name = path.rpartition("/")[2].removesuffix(_SUFFIX)
+        try:
+            return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
+        except DataError:
+            return name, None  # it could be a failure; the gate tells what is wrong with it
+
+    there = dict(each(read, [listed.path for listed in store.listing(folder)], jobs=_READ_AT_ONCE))
+    found: list[Evidence] = []
+    for one in made:
+        known = [other for other in chain(there.values(), found) if other is not None]
+        _refuse_used(one, known)
+        same = next((other for other in known if other.statement == one.statement), None)
+        if same is None:
+            failures = {name for name, other in there.items() if other is None or not other.passed}
+            failures |= {other.id for other in found if not other.passed}
+            beside = tuple(sorted(failures))
+        else:
+            beside = same.beside
+        found.append(one.model_copy(update={"beside": beside}))
+    return found
+
+
+def _refuse_used(evidence: Evidence, known: Sequence[Evidence]) -> None:
+    """Raise ReleaseError where results of a run were handed in before as those of another one."""
+    for one in known if evidence.source and evidence.kind in {"smoke", "tests"} else ():
+        other = one.gfx != evidence.gfx or not set(one.hashes) & set(evidence.hashes)
+        if one.source == evidence.source and one.kind == evidence.kind and other:
+            raise ReleaseError(
+                f"these results were handed in before, for other wheels or another GPU: {one.id} is "
+                f"{describe(one)}",
+                tip="one run is of one GPU and one Python; run the tests there, too",
+            )
 
 
 def evidence_of(
@@ -79,12 +128,13 @@ def evidence_of(
     *,
     signers: Mapping[str, str],
     env: Mapping[str, str],
+    area: Area = "staging",
 ) -> list[Known]:
     """Return all that is known of a set, oldest first, with who signed it (``signers``: keys by name).
 
     Raises DataError for a file that cannot be read, or that was changed.
     """
-    folder = Places(layout, document.family).evidence(document.id)
+    folder = Places(layout, document.family, area).evidence(document.id)
 
     def read(path: str) -> tuple[str, Evidence]:
         name = path.rpartition("/")[2].removesuffix(_SUFFIX)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from rocm_wheels.release.evidence import in_short
 from rocm_wheels.release.evidence_store import Known
-from rocm_wheels.release.gate.history import Come, Measure
+from rocm_wheels.release.gate.history import Come, Measure, why_few
 from rocm_wheels.release.gate.needed import families_for, targets_of
-from rocm_wheels.release.gate.policy import INTEGRITY, ChannelPolicy, Policy, Waiver
+from rocm_wheels.release.gate.policy import INTEGRITY, LONGEST, ChannelPolicy, Policy, Waiver
 from rocm_wheels.release.gate.verdict import RuleResult
 from rocm_wheels.release.sets import SetDocument
 
@@ -32,29 +32,39 @@ class Case:
         """What the channel says of evidence."""
         return self.policy.channels[self.channel]
 
-    def measure(self, fresh: timedelta, at_least: int = 1) -> Measure:
+    def measure(self, fresh: timedelta, at_least: int = 1, *, selections: bool = False) -> Measure:
         """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
-        rules = self.rules
-        signed = rules.signed == "required"
         return Measure(
-            self.document, self.now, fresh, rules.passes_after_failure, signed=signed, at_least=at_least
+            self.document,
+            self.now,
+            fresh,
+            self.rules.passes_after_failure,
+            signed=self.rules.signed == "required",
+            at_least=at_least,
+            selections=selections,
         )
 
     def settle(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""
-        waiver = next((one for one in self._waivers(failed.rule, failed.gfx) if not self._ended(one)), None)
+        waivers = self._waivers(failed.rule, failed.gfx)
+        waiver = next((one for one in waivers if not self._ended(one) and not self._endless(one)), None)
         if waiver is None:
             return failed
         return replace(failed, outcome="waived", why=f"{waiver}; without that: {failed.why}", tip="")
 
     def ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
-        """Yield a line for each waiver of a rule that failed which would have counted, had it not ended."""
+        """Yield a line for each waiver that would count for a rule that failed, were it of today."""
         for one in results:
             targets = [one.gfx] if one.gfx else ["", *targets_of(self.document)]
             waivers = [waiver for gfx in targets for waiver in self._waivers(one.rule, gfx)]
             for waiver in dict.fromkeys(waivers) if one.outcome == "fail" else ():
                 if self._ended(waiver):
                     yield f"{one.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
+                elif self._endless(waiver):
+                    yield (
+                        f"{one.title}: the waiver of {waiver.owner} is to hold until {waiver.expires}: "
+                        f"none counts for more than {LONGEST.days} days"
+                    )
 
     def _waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
         document = self.document
@@ -74,6 +84,9 @@ class Case:
 
     def _ended(self, waiver: Waiver) -> bool:
         return self.now.date() > waiver.expires
+
+    def _endless(self, waiver: Waiver) -> bool:
+        return waiver.expires - self.now.date() > LONGEST
 
 
 def rests_on(come: Come) -> tuple[str, ...]:
@@ -106,8 +119,7 @@ def said_of_past(come: Come) -> str:
 def said_of_age(come: Come, measure: Measure) -> str:
     """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
     if not come.stale:
-        few = come.few[0].evidence.counts.passed if come.few else 0
-        return f"; a run of {few} tests is none: {measure.at_least} are needed" if come.few else ""
+        return f"; {why_few(come.few[0], measure)}" if come.few else ""
     age = measure.now - come.stale[0].evidence.when
     return f"; the newest is {in_words(age)} old, and may be {in_words(measure.fresh)}"
 

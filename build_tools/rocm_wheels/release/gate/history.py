@@ -30,7 +30,10 @@ _Slot = tuple[str, str]  # kind of machine, sha256
 
 @dataclass(frozen=True)
 class Measure:
-    """How a channel looks at results: how old, how many passes after a failure, signed, of how many."""
+    """How a channel looks at results: how old, how many passes after a failure, signed, of how many.
+
+    ``selections``: also those count of which not all tests were run.
+    """
 
     document: SetDocument
     now: datetime
@@ -38,6 +41,7 @@ class Measure:
     passes_after_failure: int = 1
     signed: bool = False
     at_least: int = 1
+    selections: bool = False
 
     @cached_property
     def hashes(self) -> frozenset[str]:
@@ -51,7 +55,7 @@ class Come:
 
     ``covered`` are the sha256 that they speak for, ``passing`` the results that do; ``failing`` those that
     hold, ``overcome`` those that do not any more, ``stale`` passes that are too old, ``few`` those in which
-    too few tests passed.
+    too few tests passed, or only some were run.
     """
 
     covered: frozenset[str] = frozenset()
@@ -80,13 +84,23 @@ def why_ignored(known: Known, measure: Measure) -> str:
     return ""
 
 
+def why_few(known: Known, measure: Measure) -> str:
+    """Return why a pass is one of too few tests; "" when it is not."""
+    evidence = known.evidence
+    if evidence.selected and not measure.selections:
+        return f"a run of a selection is none ({evidence.selected})"
+    if evidence.counts.passed < measure.at_least:
+        return f"a run of {evidence.counts.passed} tests is none: {measure.at_least} are needed"
+    return ""
+
+
 def come_to(kind: str, gfx: str | None, evidence: Sequence[Known], measure: Measure) -> Come:
     """Return what the results of a kind come to: on a target, or (None) where no target matters.
 
     Of the latter the machine does not matter either: whoever looks at a file sees the same.
     """
     mine = [one for one in evidence if one.evidence.kind == kind and not why_ignored(one, measure)]
-    few = {one.id for one in mine if one.evidence.passed and one.evidence.counts.passed < measure.at_least}
+    few = {one.id for one in mine if one.evidence.passed and why_few(one, measure)}
     counted = [one for one in mine if one.id not in few]
     if gfx is None:
         return _weigh(counted, measure, lambda _: "")
@@ -134,7 +148,7 @@ def _weigh(known: Sequence[Known], measure: Measure, machine: Callable[[Evidence
 
 
 def _found(passes: Sequence[Known]) -> int:
-    """Return how often something was found to pass: what two people hand in was found once."""
+    """Return how often something was found to pass: what is handed in twice was found once."""
     return len({one.evidence.claim for one in passes})
 
 

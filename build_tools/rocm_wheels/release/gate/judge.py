@@ -48,7 +48,7 @@ def judge(
         return Verdict(document.id, document.family, channel, now, (held,))
     case = Case(policy, channel, document, tuple(evidence), now)
     rules = policy.rules(channel, document.family)
-    results = [_hashes(document), _files(case, "verify", rules.verify)]
+    results = [_hashes(document), *_lost(case), _files(case, "verify", rules.verify)]
     if rules.complete is not None:
         results.append(_complete(case))
     if rules.resolver is not None:
@@ -79,6 +79,20 @@ def _hashes(document: SetDocument) -> RuleResult:
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
 
 
+def _lost(case: Case) -> list[RuleResult]:
+    """Return a failure where results are gone that others name: they did not pass when those were written."""
+    known = {one.id for one in case.evidence}
+    named = {name: one for one in reversed(case.evidence) for name in one.evidence.beside}
+    lost = sorted(set(named) - known)
+    if not lost:
+        return []
+    who = named[lost[0]].id
+    many = f"{len(lost)} results that others name are gone" if len(lost) > 1 else "a result is gone"
+    why = f"{many}: {lost[0]}, which did not pass, is named by {who}"
+    tip = "put it back from a copy of the store; where there is none, build the wheels again, as another set"
+    return [RuleResult("evidence", "fail", why, evidence=(who,), tip=tip)]
+
+
 def _complete(case: Case) -> RuleResult:
     document = case.document
     lacking = [cell for cell in document.planned if not _is_there(cell, document)]
@@ -101,7 +115,7 @@ def _is_there(cell: Cell, document: SetDocument) -> bool:
     wheels = [file for file in usable if file.project == cell.project]
     parts = [file for file in usable if file.project.startswith(f"{cell.project}-device-")]
     targets = {base_target(one) for file in (*wheels, *parts) for one in file.targets}
-    return bool(wheels) and (not cell.target or not targets or base_target(cell.target) in targets)
+    return bool(wheels) and (not cell.target or base_target(cell.target) in targets)
 
 
 def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:

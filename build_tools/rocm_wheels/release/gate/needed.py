@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.gfx import base_target, gfx_families
+from rocm_wheels.model.gfx import base_target, gfx_families, kinds_of_card
 from rocm_wheels.model.project import Platform
 from rocm_wheels.release.sets import SetDocument, SetFile
+from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels.names import parse_wheel_name
 
 
 @dataclass(frozen=True)
 class Together:
-    """The wheels that are installed together, for a Python (``3.12``; "" where none is special to one)."""
+    """The wheels that are installed together, for a Python (``3.12``; "" where none is special to one).
+
+    ``full``: they are of all projects that the set has for the GPU.
+    """
 
     python: str
     files: tuple[SetFile, ...]
+    full: bool = True
 
 
 def platform_of(document: SetDocument) -> Platform:
@@ -35,30 +40,49 @@ def targets_of(document: SetDocument) -> tuple[str, ...]:
 
 
 def families_for(document: SetDocument, gfx: str) -> tuple[str, ...]:
-    """Return the families that a target may be tested and named under, the narrowest first."""
-    if document.family in gfx_families():
-        return tuple(dict.fromkeys((gfx, document.family)))
+    """Return the families that a target may be tested and named under, the narrowest first.
+
+    The set's own family, where the target is in it: what a set is called makes no GPU another one.
+    """
     members = gfx_families()
-    return tuple(
-        sorted((name for name, all_of in members.items() if gfx in all_of), key=lambda n: len(members[n]))
-    )
+    if gfx in members.get(document.family, ()):
+        return tuple(dict.fromkeys((gfx, document.family)))
+    named = [name for name, all_of in members.items() if gfx in all_of and name not in kinds_of_card()]
+    return tuple(sorted(named, key=lambda name: len(members[name])))
 
 
 def together(document: SetDocument, gfx: str, projects: Sequence[str] = ()) -> tuple[Together, ...]:
-    """Return, for each Python, the wheels that a machine with this GPU gets; only these projects', if any."""
-    files = [
-        file
-        for file in document.files
-        if gfx in {base_target(target) for target in file.targets} or file.for_any_rocm
-    ]
+    """Return, for each Python, the wheels that a machine with this GPU gets; only these projects', if any.
+
+    Where the set has device code, and none for this GPU and Python, nothing there can be tested on it.
+    """
+    files = _for_gpu(document, gfx)
+    all_of = {file.project for file in files}
     pythons = sorted({python for file in files for python in pythons_of(file.name)}, key=_by_number)
     found = []
     for python in pythons or [""]:
         mine = tuple(f for f in files if not (own := pythons_of(f.name)) or python in own)
-        kept = tuple(f for f in mine if not projects or f.project in projects)
-        if kept and set(projects) <= {file.project for file in kept}:
-            found.append(Together(python, kept))
+        kept = tuple(f for f in mine if not projects or any(_is_of(f, project) for project in projects))
+        has_code = not document.targets or any(file.targets for file in mine)
+        if kept and has_code and set(projects) <= {file.project for file in kept}:
+            found.append(Together(python, kept, {file.project for file in mine} == all_of))
     return tuple(found)
+
+
+def _for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
+    """Return what a machine with a GPU may get: its own device code, else what is for every one.
+
+    A variant for every machine (``null``) is for those that nothing else of its project fits.
+    """
+    own = [file for file in document.files if gfx in {base_target(target) for target in file.targets}]
+    plain = [file for file in document.files if not file.targets]
+    special = {file.project for file in (*own, *plain) if file.targets or file.label not in {"", NULL_LABEL}}
+    return [*own, *(file for file in plain if file.label != NULL_LABEL or file.project not in special)]
+
+
+def _is_of(file: SetFile, project: str) -> bool:
+    """Tell whether a wheel is a project's, or a part of it (``torch-device-gfx942``)."""
+    return file.project == project or file.project.startswith(f"{project}-device-")
 
 
 @lru_cache(4096)

@@ -45,27 +45,46 @@ def judge_on_gpus(case: Case, kind: Kind, rule: OnGpus) -> list[RuleResult]:
 
 
 def state_of(case: Case, gfx: str) -> TargetState:
-    """Return what is known of a target by all evidence that counts, however old."""
+    """Return what is known of a target by all evidence that counts, however old.
+
+    With a Python it is tested when all that is installed together there was; of torch's own tests, torch.
+    """
     by, pythons, days, failed = [], set[str](), [], False
-    groups = together(case.document, gfx)
     for kind in _ON_GPUS:
-        come = come_to(kind, gfx, case.evidence, case.measure(_ANY_AGE))
+        rule = _asked(case, kind)
+        measure = case.measure(_ANY_AGE, rule.at_least, selections=rule.selections == "count")
+        come = come_to(kind, gfx, case.evidence, measure)
         failed = failed or bool(come.failing)
-        if come.passing:
+        if whole := _whole(together(case.document, gfx, rule.projects), come):
             by.append({"smoke": "smoke tests", "tests": "full tests"}[kind])
             days.append(max(one.evidence.when for one in come.passing))
-            pythons |= {one.python for one in groups if any(f.sha256 in come.covered for f in one.files)}
+            pythons |= {one.python for one in whole}
     if failed:
         return TargetState(gfx, "failed")
     if not by:
         return TargetState(gfx, "untested")
-    in_order = tuple(one.python for one in groups if one.python in pythons)
+    in_order = tuple(one.python for one in together(case.document, gfx) if one.python in pythons)
     return TargetState(gfx, "tested", tuple(by), in_order, f"{max(days):%Y-%m-%d}")
+
+
+def _asked(case: Case, kind: Kind) -> OnGpus:
+    """Return what a run must be to be one: as the channel has it, else as another one does."""
+    for channel in (case.channel, *case.policy.channels):
+        rules = case.policy.rules(channel, case.document.family)
+        rule = rules.smoke if kind == "smoke" else rules.tests
+        if rule is not None:
+            return rule
+    torch = ("torch",) if kind == "tests" and "torch" in case.document.projects else ()
+    return OnGpus(fresh=_ANY_AGE, projects=torch)
+
+
+def _whole(groups: tuple[Together, ...], come: Come) -> list[Together]:
+    return [one for one in groups if all(file.sha256 in come.covered for file in one.files)]
 
 
 def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResult, bool]:
     """Return what came of a rule on a target, and whether that is for want of evidence alone."""
-    measure = case.measure(rule.fresh, rule.at_least)
+    measure = case.measure(rule.fresh, rule.at_least, selections=rule.selections == "count")
     come = come_to(kind, gfx, case.evidence, measure)
     result = RuleResult(kind, "fail", "", gfx, rests_on(come), made_good(come))
     if come.failing:
@@ -76,12 +95,18 @@ def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResu
         tip = f"mend it, which makes another set; or show with {passes}{where} that it was not the wheels"
         return case.settle(replace(result, why=said_of_failures(come, gfx), tip=tip)), False
     groups = together(case.document, gfx, rule.projects)
-    whole = [one for one in groups if all(file.sha256 in come.covered for file in one.files)]
-    enough = whole if rule.pythons == "one" else (whole if len(whole) == len(groups) else [])
+    whole = _whole(groups, come)
+    enough = whole if len(whole) == len(groups) else []
+    if rule.pythons == "one":  # one of which something is missing stands for no other
+        enough = enough or [one for one in whole if one.full]
     if enough:
         why = f"{_passed(come, whole, measure)}{said_of_past(come)}"
         return replace(result, outcome="pass", why=why), False
-    why = f"{_lacking(kind, groups, come, rule)}{said_of_age(come, measure)}"
+    if not groups:
+        why = f"the set has no wheels of {', '.join(rule.projects) or 'any project'} with code for {gfx}"
+        tip = "build them, and stage the whole set; or waive the rule there"
+        return case.settle(replace(result, why=why, tip=tip)), True
+    why = f"{_lacking(kind, groups, come)}{said_of_age(come, measure)}"
     return _excused(case, replace(result, why=why)), True
 
 
@@ -89,8 +114,9 @@ def _excused(case: Case, result: RuleResult) -> RuleResult:
     """Return a rule for which evidence is wanting: bypassed by a named exception, waived, or failed."""
     document, platform = case.document, platform_of(case.document)
     family, place = case.policy.tested(families_for(document, result.gfx), platform)
-    if place.bypass_tests_for_releases and case.rules.bypasses == "count":
-        why = f"untested: {family} is a named exception ({case.policy.exception(family)})"
+    who, bypasses = case.policy.exception(family), case.rules.bypasses
+    if place.bypass_tests_for_releases and (bypasses == "count" or (bypasses == "own" and who)):
+        why = f"untested: {family} is a named exception ({who or 'the data of families names it'})"
         return replace(result, outcome="bypassed", why=why)
     if place.runner and (not place.targets or result.gfx in place.targets):
         todo = f"run {_WHAT[result.rule]} on {place.runner}"
@@ -122,9 +148,7 @@ def _passed(come: Come, whole: list[Together], measure: Measure) -> str:
     return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.name}, by {newest.by})"
 
 
-def _lacking(kind: Kind, groups: tuple[Together, ...], come: Come, rule: OnGpus) -> str:
-    if not groups:
-        return f"the set has no wheels of {', '.join(rule.projects) or 'any project'} for it"
+def _lacking(kind: Kind, groups: tuple[Together, ...], come: Come) -> str:
     lacking = [(one, file) for one in groups for file in one.files if file.sha256 not in come.covered]
     if not come.covered:
         return f"no evidence that {_WHAT[kind]} pass"

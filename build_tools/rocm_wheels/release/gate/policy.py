@@ -14,22 +14,35 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.model.gfx import FamilyTests, PlatformTests, families_tested, gfx_families, gfx_targets
+from rocm_wheels.model.gfx import (
+    FamilyTests,
+    PlatformTests,
+    families_tested,
+    gfx_families,
+    gfx_targets,
+    kinds_of_card,
+)
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record, did_you_mean, load
 from rocm_wheels.release.evidence import Name
-from rocm_wheels.release.signing import PUBLIC_KEY
+from rocm_wheels.release.signing import is_public_key
 
 Channel = Literal["nightly", "prerelease", "stable"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
-RuleName = Literal["hashes", "verify", "complete", "resolver", "smoke", "tests"]
+RuleName = Literal["hashes", "evidence", "verify", "complete", "resolver", "smoke", "tests"]
 RULES: tuple[RuleName, ...] = get_args(RuleName)
-INTEGRITY = ("hashes", "verify")  # what is not whole is not released, whoever says so
+INTEGRITY = ("hashes", "evidence", "verify")  # what is not whole is not released, whoever says so
+_OF_GPUS = ("smoke", "tests")
+LONGEST = timedelta(
+    days=366
+)  # of a waiver: what nobody looks at again in a year is a rule that is not needed
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 def _age(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
     match = re.fullmatch(r"([1-9][0-9]{0,3})([hdw])", str(value).strip())
     if match is None:
         raise _refused("it must be a number of hours, days or weeks: 36h, 14d, 2w")
@@ -46,6 +59,12 @@ def _named(what: str, value: str, known: Iterable[str]) -> str:
     return value
 
 
+def _family(value: str) -> str:
+    if value in kinds_of_card():
+        raise _refused(f"{value} is a kind of card, not a family: ten years of GPUs would be meant")
+    return _named("GPU family", value, gfx_families())
+
+
 def _waivable(value: str) -> str:
     if _named("rule", value, RULES) in INTEGRITY:
         raise _refused(f"nobody can waive {value}: what is not whole is not released")
@@ -53,14 +72,14 @@ def _waivable(value: str) -> str:
 
 
 def _public_key(value: str) -> str:
-    if PUBLIC_KEY.match(value) is None:
+    if not is_public_key(value):
         raise _refused("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
     return value
 
 
 Age = Annotated[timedelta, BeforeValidator(_age)]
 ChannelKey = Annotated[str, AfterValidator(lambda value: _named("channel", value, CHANNELS))]
-Family = Annotated[str, AfterValidator(lambda value: _named("GPU family", value, gfx_families()))]
+Family = Annotated[str, AfterValidator(_family)]
 Target = Annotated[str, AfterValidator(lambda value: _named("GPU target", value, gfx_targets()))]
 Waivable = Annotated[str, AfterValidator(_waivable)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
@@ -80,7 +99,7 @@ class OnGpus(Record):
     """A rule about GPUs: on ``every`` target of the set or on ``one``, with ``every`` Python or with ``one``.
 
     ``projects`` (normalized names) must have been there; none: all that the set has. Where fewer than
-    ``at_least`` tests passed, somebody ran a selection: that is none.
+    ``at_least`` tests passed, or somebody ran a selection of them, that is none, unless ``selections`` count.
     """
 
     fresh: Age
@@ -88,6 +107,7 @@ class OnGpus(Record):
     pythons: Literal["every", "one"] = "every"
     projects: tuple[Name, ...] = ()
     at_least: int = Field(default=1, ge=1)
+    selections: Literal["refused", "count"] = "refused"
 
 
 class Rules(Record):
@@ -113,12 +133,13 @@ class ChangedRules(Record):
 
 class ChannelPolicy(Record):
     """A channel. After a failure so many passes in a row are needed on the same kind of machine; evidence
-    must be ``signed`` by one of the signers or need not; ``bypasses`` count named exceptions or do not."""
+    must be ``signed`` by one of the signers or need not; ``bypasses`` count named exceptions, or those alone
+    that this policy names itself (``own``), or none."""
 
     rules: Rules
     passes_after_failure: int = Field(default=1, ge=1, le=10)
     signed: Literal["required", "optional"] = "optional"
-    bypasses: Literal["count", "refused"] = "count"
+    bypasses: Literal["count", "own", "refused"] = "count"
 
 
 class FamilyPolicy(Record):
@@ -137,6 +158,8 @@ class FamilyPolicy(Record):
     def _named(self) -> FamilyPolicy:
         if self.bypass_tests_for_releases and not (self.reason and self.owner):
             raise _refused("bypass_tests_for_releases needs a reason and an owner")
+        if (self.reason or self.owner) and self.bypass_tests_for_releases is None:
+            raise _refused("reason and owner are those of bypass_tests_for_releases, which is not there")
         return self
 
 
@@ -156,6 +179,8 @@ class Waiver(Record):
     def _of_something(self) -> Waiver:
         if not (self.family or self.gfx or self.set):
             raise _refused("a waiver names a family, a gfx or a set")
+        if self.gfx and self.rule not in _OF_GPUS:
+            raise _refused(f"{self.rule} is about no GPU: name a family or a set, no gfx")
         return self
 
     def __str__(self) -> str:
@@ -168,7 +193,7 @@ class Policy(Record):
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
     families: Mapping[Family, FamilyPolicy] = {}
-    signers: Mapping[str, PublicKey] = {}
+    signers: Mapping[Name, PublicKey] = {}
     waivers: tuple[Waiver, ...] = ()
 
     @model_validator(mode="after")
@@ -176,6 +201,14 @@ class Policy(Record):
         for name, channel in self.channels.items():
             if channel.signed == "required" and not self.signers:
                 raise _refused(f"{name} needs signed evidence, and `signers` names nobody")
+        named = {channel for one in self.families.values() for channel in one.channels}
+        named |= {channel for one in self.waivers for channel in one.channels}
+        if others := sorted(named - set(self.channels)):
+            raise _refused(f"families or waivers are of {others[0]}, which is no channel of this policy")
+        keys: dict[str, str] = {}
+        for name, key in self.signers.items():
+            if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
+                raise _refused(f"{other} and {name} have one key: who signs is one person")
         return self
 
     def rules(self, channel: str, family: str) -> Rules:
@@ -205,11 +238,9 @@ class Policy(Record):
         return "", PlatformTests()
 
     def exception(self, family: str) -> str:
-        """Return who names a family as an exception, and why."""
+        """Return who names a family as an exception here, and why; "" where that is the data of families."""
         own = self.families.get(family)
-        if own is not None and own.bypass_tests_for_releases:
-            return f"{own.owner}: {own.reason}"
-        return "the data of families names it"
+        return f"{own.owner}: {own.reason}" if own is not None and own.bypass_tests_for_releases else ""
 
 
 def load_policy(path: Path | None = None) -> Policy:

@@ -1,0 +1,187 @@
+"""One JUnit file, read as it streams by: a hundred thousand tests need no more memory than one.
+
+Its tests are counted by what is inside them, and what its suites say of themselves must not be more. A
+document type is refused: no runner writes one, and its entities could be a thousand times the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+from xml.parsers import expat
+
+from rocm_wheels.errors import UsageError
+
+_State = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+_SUITES = ("testsuites", "testsuite")
+_BAD = ("failure", "error")
+_NOT_RUN = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
+_NAMED = 1000  # of those that are bad
+_HOSTS = 20
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a file says. ``fault`` is why it does not say all that it should, "" when it does.
+
+    ``when`` is when its first suite began; ``digest`` is the sha256 of the file.
+    """
+
+    digest: str
+    passed: int = 0
+    failed: int = 0
+    crashed: int = 0
+    timeout: int = 0
+    skipped: int = 0
+    names: tuple[str, ...] = ()
+    fault: str = ""
+    when: datetime | None = None
+    hosts: tuple[str, ...] = ()
+
+
+def read_report(file: Path) -> Report:
+    """Read a file. What is wrong in it is its ``fault``; UsageError for a report of the smoke tests."""
+    found, digest = _Reading(), hashlib.sha256()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = found.begin
+    parser.EndElementHandler = found.end
+    parser.StartDoctypeDeclHandler = found.refuse
+    fault, empty = "", True
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
+            empty = empty and not piece.strip()
+            fault = fault or _fed(parser, piece, last=False)
+    fault = "is empty" if empty else fault or _fed(parser, b"", last=True)
+    if found.smoke:
+        raise UsageError(
+            f"{file} is a report of the smoke tests, which are not torch's own",
+            tip="add the results.json beside it, which names the wheels, too",
+        )
+    if fault:
+        return Report(digest.hexdigest(), fault=f"{file.name} {fault}")
+    return found.report(file.name, digest.hexdigest())
+
+
+def _fed(parser: expat.XMLParserType, piece: bytes, *, last: bool) -> str:
+    """Read on; return what is wrong, "" for nothing."""
+    try:
+        parser.Parse(piece, last)
+    except _OtherError as cause:
+        return str(cause)
+    except (expat.ExpatError, ValueError, LookupError) as broken:  # also an encoding that is none
+        return f"is truncated or no XML ({broken})"
+    return ""
+
+
+class _OtherError(Exception):
+    """The file is nothing that a test runner writes."""
+
+
+@dataclass
+class _Reading:
+    """What was read so far. ``claimed`` is what the outermost suites say of their tests."""
+
+    depth: int = 0
+    outermost: int = 0
+    test: str | None = None
+    state: _State = "passed"
+    states: Counter[_State] = field(default_factory=Counter)
+    tags: int = 0  # of failures and errors: a test can have both
+    claimed: Counter[str] = field(default_factory=Counter)
+    odd: str = ""
+    names: dict[str, None] = field(default_factory=dict)  # a test and its cleaning up are two elements
+    when: datetime | None = None
+    hosts: dict[str, None] = field(default_factory=dict)
+    smoke: bool = False
+
+    def refuse(self, *_: object) -> None:
+        raise _OtherError("has a document type, which no test runner writes")
+
+    def begin(self, tag: str, said: dict[str, str]) -> None:
+        if not self.depth:
+            if tag not in _SUITES:
+                raise _OtherError(f"is no JUnit report: it is <{tag[:40]}>")
+            self.outermost = 1 if tag == "testsuite" else 2
+        self.depth += 1
+        if tag == "testsuite":
+            self._suite(said)
+        elif tag == "testcase" and self.test is None:
+            self.test = "::".join(part for part in (said.get("classname"), said.get("name")) if part)
+            self.state = "skipped" if said.get("status", "").lower() in _NOT_RUN else "passed"
+        elif tag in _BAD and self.test is not None:
+            self.tags += 1
+            how = _how(said.get("message", ""))
+            self.state = how if self.state in {"passed", "skipped"} else self.state
+        elif tag == "skipped" and self.state == "passed":
+            self.state = "skipped"
+
+    def end(self, tag: str) -> None:
+        self.depth -= 1
+        if tag != "testcase" or self.test is None:
+            return
+        self.states[self.state] += 1
+        if self.state not in {"passed", "skipped"} and len(self.names) < _NAMED:
+            self.names[self.test] = None
+        self.test = None
+
+    def _suite(self, said: dict[str, str]) -> None:
+        self.smoke = self.smoke or said.get("name", "").split(" ")[0] == "smoke"
+        if (host := said.get("hostname")) and len(self.hosts) < _HOSTS:
+            self.hosts[host] = None
+        if (when := _moment(said.get("timestamp", ""))) is not None:
+            self.when = min(self.when or when, when)
+        if self.depth != self.outermost:
+            return  # its numbers are in those of the suite that it is in
+        for name in ("tests", "failures", "errors"):
+            text = said.get(name, "0")
+            if text.isdecimal() and len(text) < 10:
+                self.claimed[name] += int(text)
+            else:
+                self.odd = self.odd or f"{name} of a suite is no number: {text[:20]}"
+
+    def report(self, name: str, digest: str) -> Report:
+        states, claimed = self.states, self.claimed
+        unlisted = max(claimed["failures"] + claimed["errors"] - self.tags, 0)
+        return Report(
+            digest,
+            passed=states["passed"],
+            failed=states["failed"] + unlisted,
+            crashed=states["crashed"],
+            timeout=states["timeout"],
+            skipped=states["skipped"],
+            names=tuple(self.names),
+            fault=f"{name}: {self.odd}" if self.odd else self._fault(name),
+            when=self.when,
+            hosts=tuple(self.hosts),
+        )
+
+    def _fault(self, name: str) -> str:
+        """Return why a report is not whole: it lists nothing, or less than it says it does."""
+        tests = sum(self.states.values())
+        if not tests:
+            return f"{name} has no test in it"
+        # pytest counts the failure of a test and the error of what cleans up after it as two, in one element
+        claimed = self.claimed["tests"] - self.claimed["errors"]
+        return f"{name} says {claimed} tests and lists {tests}" if tests < claimed else ""
+
+
+def _how(message: str) -> _State:
+    """Tell how a test ended, by what pytest-timeout and pytest-xdist say of it."""
+    if message.removeprefix("Failed: ").startswith("Timeout"):
+        return "timeout"
+    return "crashed" if "worker '" in message and " crashed while running " in message else "failed"
+
+
+def _moment(text: str) -> datetime | None:
+    """Return when a suite began; a time without a zone is taken for UTC. None for what is no time."""
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):  # in no zone can a clock say year 0
+        return None

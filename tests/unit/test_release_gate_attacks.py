@@ -1,0 +1,196 @@
+"""What somebody could try who wants a set released that was not tested, or meets by accident."""
+
+from __future__ import annotations
+
+from datetime import timedelta, timezone
+from typing import Any
+
+import pytest
+from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, policy, said, sha, wheel
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.release.evidence import Evidence
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.policy import load_policy
+from rocm_wheels.release.gate.verdict import Verdict, shown_state
+from rocm_wheels.release.sets import Cell, SetDocument
+
+EVERY_TARGET = ONE.replace("targets: one", "targets: every")
+
+
+def why(verdict: Verdict, title: str) -> str:
+    (found,) = (one for one in verdict.rules if one.title == title)
+    return f"{found.outcome}: {found.why}"
+
+
+def of(document: SetDocument, *names: str, **more: Any) -> Known:
+    """A smoke test of those wheels of a set whose names begin so."""
+    hashes = tuple(sorted(f.sha256 for f in document.files if f.name.startswith(names)))
+    return said(document=document, hashes=hashes, **more)
+
+
+def test_what_a_set_is_called_makes_no_gpu_an_exception():
+    document = a_set(wheel("torch", targets=("gfx942",)), family="gfx110X-all")
+    verdict = judged(ONE, said("verify", document=document), document=document)
+    assert why(verdict, "smoke on gfx942").startswith("fail: no evidence that the smoke tests pass")
+    own = "\nfamilies: {gfx110X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
+    assert not judged(ONE + own, said("verify", document=document), document=document).passed
+
+
+def test_a_run_of_what_has_no_device_code_tests_no_gpu():
+    """Only triton, without device code, is there for Python 3.13 and for gfx1031."""
+    files = [
+        wheel("torch", targets=("gfx1030",)),
+        *(wheel("triton", python, targets=()) for python in ("312", "313")),
+    ]
+    document = a_set(*files, planned=(Cell(project="torch", python="3.12", target="gfx1031"),))
+    seen = [said("verify", document=document), of(document, "triton", gfx="gfx1030")]
+    seen.append(of(document, "triton", gfx="gfx1031"))
+    verdict = judged(ONE, *seen, document=document)
+    assert "the smoke tests passed, but not with Python 3.12: torch" in why(verdict, "smoke")
+    assert {one.state for one in verdict.targets} == {"untested"}
+    every = judged(EVERY_TARGET, *seen, document=document)
+    assert why(every, "smoke on gfx1031") == (
+        "fail: the set has no wheels of any project with code for gfx1031"
+    )
+    whole = [*seen, of(document, "torch", "triton-2.9.1+rocm7.1.0-cp312", gfx="gfx1030")]
+    assert judged(ONE, *whole, document=document).passed
+
+
+def test_a_python_that_lacks_a_project_stands_for_no_other():
+    files = [wheel("torch", "311"), *(wheel(project, "312") for project in ("torch", "torchvision"))]
+    document = a_set(*files)
+    verified = said("verify", document=document)
+    lesser = said(document=document, python="311")
+    assert not judged(ONE, verified, lesser, document=document).passed
+    assert judged(ONE, verified, said(document=document, python="312"), document=document).passed
+
+
+def test_a_python_is_told_as_tested_when_all_that_it_gets_was():
+    files = [wheel("torch", python) for python in ("311", "312")]
+    pure = wheel("pure", name="pure-1-py3-none-any.whl", sha256=sha("p"), targets=())
+    document = a_set(*files, pure)
+    seen = of(document, "torch-2.9.1+rocm7.1.0-cp312", "pure")
+    verdict = judged(ONE, said("verify", document=document), seen, document=document)
+    assert [(one.gfx, one.pythons) for one in verdict.targets] == [("gfx1030", ("3.12",)), ("gfx1031", ())]
+
+
+def test_the_machine_of_a_gpu_does_not_get_the_variant_for_every_machine_too():
+    null = {"name": "torch-1-cp312-cp312-linux_x86_64-null.whl", "sha256": sha("n"), "label": "null"}
+    own = {"name": "torch-1-cp312-cp312-linux_x86_64-a.whl", "sha256": sha("a"), "label": "a"}
+    files = [wheel("torch", targets=(), **null), wheel("torch", targets=("gfx1030",), **own)]
+    document = a_set(*files, layout="variants", planned=())
+    seen = [said("verify", document=document), said(document=document, hashes=(sha("a"),))]
+    assert judged(ONE, *seen, document=document).passed
+
+
+def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
+    part = {"name": "torch_device_gfx1030-1-cp312-cp312-linux_x86_64.whl", "sha256": sha("d")}
+    files = [wheel("torch", targets=()), wheel("torch-device-gfx1030", targets=("gfx1030",), **part)]
+    document = a_set(*files, planned=())
+    text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, projects: [torch]")
+    seen = [said("verify", document=document), of(document, "torch-2.9.1", kind="tests")]
+    verdict = judged(text, *seen, document=document)
+    assert "but not with Python 3.12: torch_device_gfx1030" in why(verdict, "tests on gfx1030")
+
+
+def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu():
+    text = ONE.replace("rules: {", "rules: {complete: {}, ")
+    document = a_set(
+        wheel("torch", targets=()), planned=(Cell(project="torch", python="3.12", target="gfx1030"),)
+    )
+    says = why(judged(text, said("verify", document=document), document=document), "complete")
+    assert says == "fail: 1 of 1 planned wheels are missing: torch for Python 3.12 and gfx1030"
+
+
+def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
+    chosen = said(selected="-k versions, 200 left out")
+    verdict = judged(ONE, said("verify"), chosen)
+    assert "; a run of a selection is none (-k versions, 200 left out)" in why(verdict, "smoke")
+    assert verdict.targets[0].state == "untested"
+    allowed = ONE.replace("pythons: one", "pythons: one, selections: count")
+    assert judged(allowed, said("verify"), chosen).passed
+    # it makes no failure good, and its own failure is one
+    failed = said(outcome="fail", hours=2)
+    assert not judged(ONE, said("verify"), failed, chosen).passed
+    assert judged(ONE, said("verify"), failed, said()).passed
+    assert not judged(ONE, said("verify"), said(hours=2), said(outcome="fail", selected="-k one")).passed
+
+
+def test_one_run_handed_in_twice_makes_no_failure_good():
+    others = (said("verify"), said(gfx="gfx1031"))
+    bad, source = said(outcome="fail", hours=5), sha("results")
+    again = [said(hours=hours, source=source, by=by) for hours, by in ((3, "ann"), (2, "bob"))]
+    assert not judged(EVERY, *others, bad, *again).passed
+    assert judged(EVERY, *others, bad, again[0], said(hours=2, source=sha("others"))).passed
+
+
+def test_a_failure_that_somebody_removed_is_missed():
+    failed = said(outcome="fail", hours=3)
+    later = said(hours=1, beside=(failed.id,))
+    assert judged(ONE, said("verify"), failed, later).passed
+    whom = f"family: {FAMILY}, owner: b, reason: r, expires: 2026-12-01"
+    waivers = f"waivers: [{{rule: smoke, channels: [nightly], {whom}}}]"
+    verdict = judged(f"{ONE}\n{waivers}", said("verify"), later)
+    assert [one.rule for one in verdict.failures] == ["evidence"]
+    assert verdict.failures[0].why == (
+        f"a result is gone: {failed.id}, which did not pass, is named by {later.id}"
+    )
+    with pytest.raises(DataError, match="nobody can waive evidence"):
+        policy(f"{ONE}\n{waivers.replace('rule: smoke', 'rule: evidence')}")
+
+
+def test_evidence_of_before_has_the_names_that_it_had():
+    one = said().evidence
+    assert Evidence.model_validate_json(one.to_json()) == one
+    assert not {b"source", b"selected", b"beside"} & set(one.to_json().split(b'"'))
+    assert one.id == "20261121T110000Z-5af942c7a86a"
+
+
+WAIVER = "{rule: smoke, channels: [nightly], family: gfx103X-all, owner: bob, reason: known, expires: DAY}"
+
+
+@pytest.mark.parametrize(
+    ("day", "holds"), [("2027-11-22", True), ("2027-11-23", False), ("9999-12-31", False)]
+)
+def test_a_waiver_ends_within_a_year(day: str, holds: bool):
+    verdict = judged(f"{ONE}\nwaivers: [{WAIVER.replace('DAY', day)}]", said("verify"))
+    assert verdict.passed == holds
+    note = f"the waiver of bob is to hold until {day}: none counts for more than 366 days"
+    assert (note in " ".join(verdict.notes)) == (not holds)
+
+
+def test_a_waiver_holds_to_the_end_of_its_day_in_utc_wherever_the_gate_is_asked():
+    text = f"{ONE}\nwaivers: [{WAIVER.replace('DAY', '2026-11-21')}]"
+    midnight = NOW.replace(hour=23, minute=59)
+    fresh = said("verify")
+    for hours in (-11, 0, 14):
+        there = timezone(timedelta(hours=hours))
+        assert judged(text, fresh, now=midnight.astimezone(there)).passed
+        assert not judged(text, fresh, now=(midnight + timedelta(minutes=1)).astimezone(there)).passed
+
+
+def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_ours():
+    own = load_policy()
+    assert [own.channels[name].bypasses for name in own.channels] == ["count", "count", "own"]
+    document = a_set(family="gfx120X-all", *[wheel("torch", targets=("gfx1200",))])  # noqa: B026
+    fine, text = said("verify", document=document), ONE.replace("nightly: {", "nightly: {bypasses: own, ")
+    assert outcomes(judged(text, fine, document=document))["smoke on gfx1200"] == "fail"
+    named = "\nfamilies: {gfx120X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
+    verdict = judged(text + named, fine, document=document)
+    assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
+    assert shown_state(verdict).word == "untested"
+    crashed = said(outcome="crash", gfx="gfx1200", document=document)
+    assert not judged(text + named, fine, crashed, document=document).passed
+
+
+def test_a_set_of_two_machines_kinds_waits_for_the_one_that_failed():
+    others = (said("verify"), said(gfx="gfx1031"))
+    bad = said(outcome="fail", hours=9, machine="mi300x")
+    there = [said(hours=hours, machine="mi325x") for hours in (3, 2, 1)]
+    verdict = judged(EVERY, *others, bad, *there)
+    assert "show with 2 passes in a row on machines of the kind mi300x" in verdict.next_step
+    here = [said(hours=hours, machine="mi300x") for hours in (3, 2)]
+    assert not judged(EVERY, *others, bad, *there, here[0]).passed
+    assert judged(EVERY, *others, bad, *there, *here).passed
+    assert SET.is_complete
