@@ -7,16 +7,19 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import ChosenSet, now, set_options
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.refresh import refresher_of, view_lines, views_as_json
 from rocm_wheels.cli.stage import layout_option
-from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
 
 if TYPE_CHECKING:
     from rocm_wheels.release.gate.policy import Policy
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release.promotion.promoting import Done, Promoter
     from rocm_wheels.release.sets import SetDocument
     from rocm_wheels.release.stores import Store
+    from rocm_wheels.release.views.refreshing import Refreshed, Refresher
 
 
 def _options(function: Any) -> Any:
@@ -82,7 +86,8 @@ def promote(  # noqa: PLR0917 - click passes them by name
     promoter = replace(
         _promoter(store, Places(layout, document.family), channel), allow_unpinned=allow_unpinned
     )
-    _run(promoter, change, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+    refresher = partial(refresher_of, policy=rules)
+    _run(promoter, change, refresher, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
 
 
 @click.command("demote")
@@ -90,6 +95,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
 @click.option("--family", metavar="F", help="The family, where the store has several.")
 @click.option("--set", "set_id", metavar="ID", help="The set to take away [default: the newest].")
 @click.option("--to", "back_to", metavar="ID", help="Take all away that came after this one.")
+@click.option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
 @_options
 @layout_option
 def demote(  # noqa: PLR0917 - click passes them by name
@@ -97,6 +103,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     set_id: str | None,
     back_to: str | None,
+    policy: Path | None,
     channel: str,
     unconditional: bool,
     dry_run: bool,
@@ -116,7 +123,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
         raise UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
     opened = open_store(store, environment())
-    _rules(channel, None)
+    refresher = partial(refresher_of, policy=_rules(channel, policy), again=policy is not None)
 
     def change(promoter: Promoter) -> Done:
         if back_to is not None:
@@ -124,7 +131,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
         return promoter.demote(None if set_id is None else (set_id,))
 
     promoter = _promoter(opened, Places(layout, _family(opened, layout, family)), channel)
-    _run(promoter, change, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+    _run(promoter, change, refresher, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
 
 
 def _family(store: Store, layout: Layout, family: str | None) -> str:
@@ -146,6 +153,7 @@ def _family(store: Store, layout: Layout, family: str | None) -> str:
 
 
 def _rules(channel: str, policy: Path | None) -> Policy:
+    """Return the policy that was named, or our own."""
     from rocm_wheels.release.gate.asking import require_channel
     from rocm_wheels.release.gate.policy import load_policy
 
@@ -171,6 +179,7 @@ def _promoter(store: Store, places: Places, channel: str) -> Promoter:
 def _run(
     promoter: Promoter,
     change: Callable[[Promoter], Done],
+    refresher: Callable[[Store, Layout], Refresher],
     *,
     unconditional: bool,
     dry_run: bool,
@@ -179,15 +188,46 @@ def _run(
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
     from rocm_wheels.release.stores.probe import require_conditional
 
-    if not dry_run:
+    rehearsal = Rehearsal(promoter.store) if dry_run else None
+    if rehearsal is None:
         require_conditional(promoter.store, unconditional=unconditional)
-        _show(promoter, change(promoter), None, as_json=as_json)
-        return
-    rehearsal = Rehearsal(promoter.store)
-    _show(promoter, change(replace(promoter, store=rehearsal)), rehearsal.writes, as_json=as_json)
+    used = replace(promoter, store=rehearsal or promoter.store)
+    done = change(used)
+    refreshed, failure = _refresh(used, refresher)
+    _show(promoter, done, refreshed, rehearsal.writes if rehearsal else None, as_json=as_json)
+    if failure is not None:
+        channel = done.channel
+        raise ReleaseError(
+            f"the change is made and people get it ({channel.channel} of {channel.family} is at "
+            f"{channel.current or 'no set'}), but views and support.json do not follow it yet",
+            tip=f"`rocm-wheels refresh {promoter.store.url}` completes it",
+        ) from failure
 
 
-def _show(promoter: Promoter, done: Done, would: list[str] | None, *, as_json: bool) -> None:
+def _refresh(
+    promoter: Promoter, refresher: Callable[[Store, Layout], Refresher]
+) -> tuple[Refreshed | None, Exception | None]:
+    """Have views and documents follow a change that was made; return the failure if they do not."""
+    family = promoter.staging.family
+    try:
+        one = refresher(promoter.store, promoter.staging.layout)
+        refreshed = one.channel(family, promoter.channel)
+        one.support([family])
+    except (RocmWheelsError, OSError) as failure:
+        return None, failure
+    if refreshed is not None and refreshed.left:
+        log.note(f"{promoter.channel} is being changed again: {refreshed.left}; that run sees to its views")
+    return refreshed, None
+
+
+def _show(
+    promoter: Promoter,
+    done: Done,
+    refreshed: Refreshed | None,
+    would: list[str] | None,
+    *,
+    as_json: bool,
+) -> None:
     from rocm_wheels.release.promotion.channel import done_word
 
     store, channel, release = promoter.store, done.channel, promoter.release
@@ -207,6 +247,7 @@ def _show(promoter: Promoter, done: Done, would: list[str] | None, *, as_json: b
             "copied": done.copied,
             "pages": done.pages,
             "finished": done.finished,
+            "views": views_as_json(refreshed),
         }
         click.echo(
             json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
@@ -222,5 +263,7 @@ def _show(promoter: Promoter, done: Done, would: list[str] | None, *, as_json: b
         f"{done.copied} files copied, {done.pages} pages changed"
     )
     click.echo(f"index: {index}")
+    for line in view_lines(refreshed) if refreshed else ():
+        click.echo(line)
     for one in own if done.action == "promote" else ():
         click.echo(f"index of the set alone, which never changes: {one}")

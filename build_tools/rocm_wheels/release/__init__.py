@@ -8,4 +8,5 @@
 | ``overview`` ``results`` | all sets of a store, and what is known of them, in a moment |
 | ``evidence…`` ``signing`` | results: read, written down, signed |
 | ``gate`` | whether a set may go to a channel |
+| ``views`` | what follows from what is known of released sets now |
 """

@@ -17,14 +17,14 @@ class Released:
     """The sets of a family, and what their wheels require."""
 
     def __init__(self, store: Store, places: Places) -> None:
-        self._store, self._places = store, places
+        self.store, self.places = store, places
         self._documents: dict[str, SetDocument] = {}
         self._requires: dict[str, Sequence[Requirement]] = {}  # by file name, which belongs to its bytes
 
     def documents(self, ids: Sequence[str]) -> list[SetDocument]:
         """Return sets by their ids. Raises ReleaseError for one that was not released."""
         new = [one for one in ids if one not in self._documents]
-        self._documents.update(zip(new, documents_of(self._store, self._places, new), strict=True))
+        self._documents.update(zip(new, documents_of(self.store, self.places, new), strict=True))
         return [self._documents[one] for one in ids]
 
     def in_order(self, ids: Sequence[str]) -> list[str]:
@@ -32,5 +32,5 @@ class Released:
         documents = self.documents(ids)
         for document in documents:
             if any(file.name not in self._requires for file in document.files):
-                self._requires.update(requires_of(self._store, self._places, document))
+                self._requires.update(requires_of(self.store, self.places, document))
         return dependencies_first(documents, self._requires)

@@ -1,0 +1,247 @@
+"""``rocm-wheels refresh``: what is told of released sets, views and support.json follow what is known now."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import now
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.errors import ReleaseError, UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.release.gate.policy import Policy
+    from rocm_wheels.release.layout import Layout
+    from rocm_wheels.release.stores import Store
+    from rocm_wheels.release.views.known import Known
+    from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+
+
+@click.command("refresh")
+@click.argument("store", metavar="STORE")
+@click.option("--family", metavar="F", help="Only this family [default: all that have releases].")
+@click.option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
+@click.option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="Where people see STORE, for support.json. It is kept in the store; '' forgets it.",
+)
+@click.option(
+    "--other-index",
+    "other_indexes",
+    multiple=True,
+    metavar="URL",
+    help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
+)
+@layout_option
+@click.option(
+    "--unconditional",
+    is_flag=True,
+    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+)
+@click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    family: str | None,
+    channel: str | None,
+    policy: Path | None,
+    public_url: str | None,
+    other_indexes: tuple[str, ...],
+    store_layout: Path | None,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring pages, views and support.json of STORE to what is known of released sets now.
+
+    Evidence that came after a release is copied beside it, and channels tell of it. A view
+    (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU. promote and demote do
+    the same in the end. A run that was killed is finished by the same command; what is as it should be is not
+    written. A channel that somebody else is changing is left as it is (exit code 15).
+    """
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release.promotion.rehearsal import Rehearsal
+    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores.probe import require_conditional
+    from rocm_wheels.release.views.public import set_public
+
+    rules, layout = _rules(policy, channel), load_layout(store_layout)
+    opened = open_store(store, environment())
+    if (public_url is not None or other_indexes) and (family or channel):
+        raise UsageError(
+            "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
+        )
+    families = _families(opened, layout, family)
+    channels = _channels(opened, layout, families, rules, channel)
+    rehearsal = Rehearsal(opened) if dry_run else None
+    if rehearsal is None:
+        require_conditional(opened, unconditional=unconditional)
+    used: Store = rehearsal or opened
+    if public_url is not None or other_indexes:
+        set_public(used, layout, public_url, other_indexes or None)
+    refresher = refresher_of(used, layout, rules)
+    done = [one for pair in channels if (one := refresher.channel(*pair)) is not None]
+    changed = refresher.support(families)
+    _show(store, done, changed, rehearsal.writes if rehearsal else None, store_layout, as_json=as_json)
+    if left := [one for one in done if one.left]:
+        said = "; ".join(f"{one.channel} of {one.family} is being changed: {one.left}" for one in left)
+        tip = "that run refreshes it in the end; if it is gone, run it again, or undo it (promote --abandon)"
+        raise ReleaseError(f"{said}: left as it is", tip=tip)
+
+
+def refresher_of(store: Store, layout: Layout, policy: Policy, *, again: bool = True) -> Refresher:
+    """Return one who refreshes a store now, in the name of the user; ``again``: he judges by this policy."""
+    from rocm_wheels.release.views.refreshing import Refresher
+
+    who = f"{getpass.getuser()}@{platform.node() or 'unknown'}"
+    return Refresher(store, layout, policy, who, now(), environment(), again)
+
+
+def views_as_json(done: Refreshed | None) -> list[dict[str, str | None]]:
+    """Return the views that changed."""
+    return [{"gfx": gfx, "before": old, "now": new} for gfx, old, new in (done.views if done else ())]
+
+
+def view_lines(done: Refreshed) -> list[str]:
+    """Return the views that changed, for people."""
+    return [
+        f"view of {gfx} in {done.channel} of {done.family}: {new or 'none'} (it was {old or 'none'})"
+        for gfx, old, new in done.views
+    ]
+
+
+def demote_line(store: str, done: Refreshed, set_id: str, layout: Path | None = None) -> str:
+    """Return the command that takes a set away."""
+    import shlex
+
+    words = [
+        "rocm-wheels",
+        "demote",
+        store,
+        "--family",
+        done.family,
+        "--channel",
+        done.channel,
+        "--set",
+        set_id,
+    ]
+    return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
+
+
+def _rules(policy: Path | None, channel: str | None) -> Policy:
+    from rocm_wheels.release.gate.asking import require_channel
+    from rocm_wheels.release.gate.policy import load_policy
+
+    rules = load_policy(policy)
+    if channel is not None:
+        require_channel(rules, channel)
+    return rules
+
+
+def _families(store: Store, layout: Layout, family: str | None) -> list[str]:
+    from rocm_wheels.records import did_you_mean
+    from rocm_wheels.release.sets import families
+
+    known = families(store, area="release", layout=layout)
+    if not known:
+        raise ReleaseError(f"nothing was promoted in {store.url}")
+    if family is None:
+        return known
+    if family not in known:
+        raise UsageError(f"{store.url} has no releases of {family}{did_you_mean(family, known)}")
+    return [family]
+
+
+def _channels(
+    store: Store, layout: Layout, families: list[str], policy: Policy, channel: str | None
+) -> list[tuple[str, str]]:
+    """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
+    from rocm_wheels.release.gate.asking import require_channel
+    from rocm_wheels.release.gate.policy import CHANNELS
+    from rocm_wheels.release.layout import Places
+
+    found = [
+        (family, name)
+        for family in families
+        for name in (CHANNELS if channel is None else (channel,))
+        if store.head(Places(layout, family, "release").channel(name)) is not None
+    ]
+    for _, name in found:
+        require_channel(policy, name)
+    if not found and channel is not None:
+        raise UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
+    return found
+
+
+def _show(
+    store: str,
+    done: list[Refreshed],
+    changed: list[str],
+    would: list[str] | None,
+    layout: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    _warn_of_policies(done)
+    if as_json:
+        found = [_as_json(one, store, layout) for one in done]
+        said: dict[str, object] = {"channels": found, "documents": changed}
+        click.echo(
+            json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
+        )
+        return
+    for line in would or ():
+        click.echo(f"would {line}")
+    head = "dry run: " if would is not None else ""
+    for one in done:
+        click.echo(f"{head}{_line(one)}")
+        for line in view_lines(one):
+            click.echo(f"  {line}")
+        for bad in one.failing:
+            click.echo(f"  {bad.set}: {'; '.join((bad.state, *bad.told))}")
+            click.echo(f"    take it away: {demote_line(store, one, bad.set, layout)}")
+    for path in changed:
+        click.echo(f"{head}{path} written")
+
+
+def _as_json(one: Refreshed, store: str, layout: Path | None) -> dict[str, object]:
+    def failing(bad: Known) -> dict[str, object]:
+        line = demote_line(store, one, bad.set, layout)
+        return {"set": bad.set, "state": bad.state, "told": list(bad.told), "command": line}
+
+    return {
+        "family": one.family,
+        "channel": one.channel,
+        "told": list(one.told),
+        "views": views_as_json(one),
+        "evidence": one.evidence,
+        "pages": one.pages,
+        "left": one.left or None,
+        "failing": [failing(bad) for bad in one.failing],
+    }
+
+
+def _line(one: Refreshed) -> str:
+    name = f"{one.channel} of {one.family}"
+    if one.left:
+        return f"{name}: left as it is"
+    if not (one.told or one.views or one.evidence or one.pages):
+        return f"{name}: nothing to do"
+    told = f"tells anew of {', '.join(one.told)}; " if one.told else ""
+    return f"{name}: {told}{one.evidence} results copied, {one.pages} pages changed"
+
+
+def _warn_of_policies(done: list[Refreshed]) -> None:
+    for one in done:
+        if one.other_policy:
+            log.note(f"{one.channel} of {one.family} was told of by another policy before")

@@ -1,0 +1,134 @@
+"""What is known of the sets of a channel, and which of them its views show: ``by-gfx/<channel>.json``.
+
+It can be made again from sets and evidence at any time, but for ``was``: the sets that pages of a view may
+still show while they are being exchanged. The document is replaced by tag alone, and whoever writes it has
+read it before he looked at evidence: what is in it never goes back to less knowledge.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from rocm_wheels import log
+from rocm_wheels.model.lock import Sha256
+from rocm_wheels.records import Record
+from rocm_wheels.release.gate.verdict import Tested
+from rocm_wheels.release.layout import Places
+from rocm_wheels.release.promotion.channel import State
+from rocm_wheels.release.sets import Kind, SetId
+from rocm_wheels.release.stores.store import Missing, Store
+
+
+class Target(Record):
+    """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
+
+    gfx: str
+    state: Tested
+    by: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    when: str = ""
+
+
+class Wheel(Record):
+    """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for."""
+
+    file: str
+    sha256: Sha256
+    pythons: tuple[str, ...]
+    platforms: tuple[str, ...]
+    gfx: tuple[str, ...]
+    label: str = ""
+
+
+class Known(Record):
+    """A set on a channel. ``wheels`` are those of ``project``: torch, where the set has it.
+
+    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``); ``of`` is the
+    digest of all that this was found from, "" when it must be looked at again.
+    """
+
+    set: SetId
+    created: str
+    promoted: str
+    project: str
+    version: str
+    rocm: str | None
+    os: Literal["linux", "windows"]
+    kind: Kind
+    origin: SetId | None
+    state: State
+    told: tuple[str, ...]
+    failed_checks: tuple[str, ...]
+    targets: tuple[Target, ...]
+    wheels: tuple[Wheel, ...]
+    of: str
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether something failed since it was released."""
+        return self.state in {"tests failed", "checks failed"}
+
+    def passed_on(self, gfx: str) -> bool:
+        """Tell whether it passed on a target, and its files are whole."""
+        tested = any(one.gfx == gfx and one.state == "tested" for one in self.targets)
+        return tested and "verify" not in self.failed_checks
+
+
+class View(Record):
+    """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
+    show the sets that it ``was`` at, too. ``None``: there is to be no view."""
+
+    gfx: str
+    set: SetId | None
+    was: tuple[SetId, ...] = ()
+    settled: bool = True
+
+
+class KnownSets(Record):
+    """The document. ``policy`` is the digest of the policy by which it was found."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    family: str
+    channel: str
+    policy: str = ""
+    sets: tuple[Known, ...] = ()
+    views: tuple[View, ...] = ()
+
+    def settled(self) -> KnownSets:
+        """Return it as it is when the pages of all views are what it says."""
+        views = tuple(View(gfx=one.gfx, set=one.set) for one in self.views if one.set is not None)
+        return self.model_copy(update={"views": views})
+
+    def to_json(self) -> bytes:
+        """Return its file: the same knowledge is the same bytes."""
+        return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The document as it was read, with its tag (``None``: there is none)."""
+
+    document: KnownSets
+    tag: str | None
+
+
+def read_known(store: Store, places: Places, channel: str) -> Kept:
+    """Return the document of a channel; one that is not there, or damaged, is made again from nothing."""
+    path, empty = places.known(channel), KnownSets(family=places.family, channel=channel)
+    try:
+        found = store.read(path)
+    except Missing:
+        return Kept(empty, None)
+    try:
+        document = KnownSets.model_validate_json(found.content)
+    except ValidationError:
+        log.warn(f"{store.url_of(path)} is damaged, and is made again")
+        return Kept(empty, found.tag)
+    if (document.family, document.channel) != (places.family, channel):
+        log.warn(f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again")
+        return Kept(empty, found.tag)
+    return Kept(document, found.tag)

@@ -1,0 +1,251 @@
+"""``support.json``: for which machines there are wheels, which were tested, and how they are installed.
+
+For installers, in one form for a family (``v2/<family>/support.json``) and for all (``v2/support.json``)::
+
+    {"schema": 1,
+     "public_url": "https://wheels.example.org/",    "" when nobody said where the store is seen from
+     "other_indexes": ["https://…/"],                where wheels find what is not in their set
+     "channels": [{"family", "channel", "current": set id, "index", "url", "install"}],
+     "releases": [{"family", "channel", "set", "created", "promoted",          newest first
+                   "project": "torch", "version": "2.9.1+rocm7.1.0", "rocm": "7.1.0" or null,
+                   "os": "linux|windows", "kind": "per-family|multi-arch|variants", "origin": set id or null,
+                   "state": "tested|partly tested|untested|tests failed|checks failed",
+                   "told": [lines: targets, named exceptions, waivers],
+                   "targets": [{"gfx", "state": "tested|failed|untested", "by": ["smoke tests", "full tests"],
+                                "pythons": ["3.12"], "when": "2026-11-21" or ""}],
+                   "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label"}],
+                   "index", "url", "install"}],
+     "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install"}]}
+
+``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a command
+for ``uv`` and one for ``pip``; where the URL is not known ``{index}`` stands for it. The index of a release
+never changes; that of a view is always at the newest set of a channel that passed on a target; a channel has
+all of its sets.
+
+pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
+further for what the first index has.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.records import Record
+from rocm_wheels.release.gate.policy import CHANNELS
+from rocm_wheels.release.layout import Layout, Places
+from rocm_wheels.release.promotion.channel import State
+from rocm_wheels.release.sets import Kind, SetId
+from rocm_wheels.release.stores.store import AGAIN, Changed, Missing, Store
+from rocm_wheels.release.views.known import Known, KnownSets, Target, Wheel, read_known
+from rocm_wheels.release.views.public import Public, read_public
+from rocm_wheels.release.views.showing import newest_known_first
+
+_ATTEMPTS = 8
+_PYPI = "https://pypi.org/simple/"
+_UNKNOWN = "{index}"
+
+
+class Install(Record):
+    """Commands for a shell."""
+
+    uv: str
+    pip: str
+
+
+class _Index(Record):
+    family: str
+    channel: str
+    index: str
+    url: str | None
+    install: Install
+
+
+class ChannelIndex(_Index):
+    """A channel: all its sets."""
+
+    current: SetId
+
+
+class ViewIndex(_Index):
+    """A view: one set, which others follow."""
+
+    gfx: str
+    set: SetId
+    version: str
+
+
+class Release(_Index):
+    """A set on a channel, with the index that is its own."""
+
+    set: SetId
+    created: str
+    promoted: str
+    project: str
+    version: str
+    rocm: str | None
+    os: Literal["linux", "windows"]
+    kind: Kind
+    origin: SetId | None
+    state: State
+    told: tuple[str, ...]
+    targets: tuple[Target, ...]
+    wheels: tuple[Wheel, ...]
+
+
+class Support(Record):
+    """The document."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    public_url: str = ""
+    other_indexes: tuple[str, ...] = ()
+    channels: tuple[ChannelIndex, ...] = ()
+    releases: tuple[Release, ...] = ()
+    views: tuple[ViewIndex, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return its file: the same knowledge is the same bytes."""
+        return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+
+
+def write_support(store: Store, places: Places) -> bool:
+    """Bring the document of a family to what is known; tell whether it was not there."""
+
+    def make() -> bytes | None:
+        public = read_public(store, places.layout)
+        known = [read_known(store, places, channel) for channel in CHANNELS]
+        found = [one.document for one in known if one.tag is not None]
+        return support_of(places, found, public).to_json() if found else None
+
+    return _write(store, places.support, make)
+
+
+def write_support_of_all(store: Store, layout: Layout) -> bool:
+    """Bring the document of all families to what theirs say; tell whether it was not there."""
+
+    def make() -> bytes | None:
+        public = read_public(store, layout)
+        listed = store.folders(layout.release)
+        found = [(one, _read(store, Places(layout, one, "release"))) for one in listed]
+        return merged([pair for pair in found if pair[1] is not None], public).to_json()
+
+    return _write(store, f"{layout.release}/{layout.support}", make)
+
+
+def support_of(places: Places, known: Sequence[KnownSets], public: Public) -> Support:
+    """Return the document of a family. Views that are being exchanged are left out."""
+    indexes = _Indexes(places, public)
+    channels: list[ChannelIndex] = []
+    releases: list[Release] = []
+    views: list[ViewIndex] = []
+    for one in known:
+        newest = newest_known_first(one.sets)
+        if newest:
+            said = indexes.of(one, places.channel_pages(one.channel), newest[0])
+            channels.append(ChannelIndex.model_validate({**said, "current": one.sets[-1].set}))
+        for held in newest:
+            of_set = indexes.of(one, places.index(held.set), held)
+            more = {name: getattr(held, name) for name in Release.model_fields if name not in of_set}
+            releases.append(Release.model_validate({**of_set, **more}))
+        by_id = {held.set: held for held in newest}
+        for view in one.views:
+            if view.settled and view.set in by_id:
+                at = by_id[view.set]
+                said = indexes.of(one, places.view(view.gfx, one.channel), at)
+                more = {"gfx": view.gfx, "set": at.set, "version": at.version}
+                views.append(ViewIndex.model_validate({**said, **more}))
+    return Support(
+        public_url=public.url,
+        other_indexes=public.other_indexes,
+        channels=tuple(channels),
+        releases=tuple(releases),
+        views=tuple(views),
+    )
+
+
+def merged(found: Iterable[tuple[str, Support | None]], public: Public) -> Support:
+    """Return the document of all families. ``index`` is relative to where it lies, a folder above theirs."""
+    named = [(family, one) for family, one in found if one is not None]
+
+    def below(family: str, given: Sequence[_Index]) -> list[dict[str, object]]:
+        return [{**dict(one), "index": f"{family}/{one.index}"} for one in given]
+
+    return Support.model_validate(
+        {
+            "schema": 1,
+            "public_url": public.url,
+            "other_indexes": public.other_indexes,
+            "channels": tuple(one for family, it in named for one in below(family, it.channels)),
+            "releases": tuple(one for family, it in named for one in below(family, it.releases)),
+            "views": tuple(one for family, it in named for one in below(family, it.views)),
+        }
+    )
+
+
+class _Indexes:
+    """What is said of every index of a family."""
+
+    def __init__(self, places: Places, public: Public) -> None:
+        self._places, self._public = places, public
+
+    def of(self, known: KnownSets, folder: str, newest: Known) -> dict[str, object]:
+        url = f"{self._public.url}{folder}/" if self._public.url else None
+        return {
+            "family": known.family,
+            "channel": known.channel,
+            "index": f"{folder.removeprefix(f'{self._places.root}/')}/",
+            "url": url,
+            "install": self._install(url or _UNKNOWN, f"{newest.project}=={newest.version}"),
+        }
+
+    def _install(self, index: str, requirement: str) -> Install:
+        others = self._public.other_indexes
+        uv = ["uv", "pip", "install", *(word for one in (index, *others) for word in ("--index", one))]
+        extra = [*others, *([] if _PYPI in others else [_PYPI])]
+        pip = ["pip", "install", "--index-url", index]
+        pip += [word for one in extra for word in ("--extra-index-url", one)]
+        return Install(
+            uv=_line([*uv, requirement]),
+            pip=_line([*pip, requirement]),
+        )
+
+
+def _line(words: Sequence[str]) -> str:
+    return " ".join(one if one == _UNKNOWN else shlex.quote(one) for one in words)
+
+
+def _read(store: Store, places: Places) -> Support | None:
+    path = places.support
+    try:
+        content = store.read(path).content
+    except Missing:
+        return None
+    try:
+        return Support.model_validate_json(content)
+    except ValidationError as cause:
+        tip = f"`rocm-wheels refresh {store.url} --family {places.family}` makes it again"
+        raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
+
+
+def _write(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
+    """Replace a document by what follows from others, which are read after it: knowledge only grows."""
+    for _ in range(_ATTEMPTS):
+        try:
+            found = store.read(path)
+            before, tag = found.content, found.tag
+        except Missing:
+            before, tag = None, None
+        made = make()
+        if made is None or made == before:
+            return False
+        try:
+            store.replace(path, made, tag)
+        except Changed:
+            continue
+        return True
+    raise ReleaseError(f"{path} is changed by others all the time", tip=AGAIN)
