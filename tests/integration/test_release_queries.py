@@ -99,7 +99,15 @@ def channel(
     write_channel(
         store,
         RELEASED,
-        Channel(family=FAMILY, channel=name, revision=9, sets=shown(*on), history=gone, **more),
+        Channel(
+            family=FAMILY,
+            channel=name,
+            revision=9,
+            current=IDS[on[-1]],
+            sets=shown(*on),
+            history=gone,
+            **more,
+        ),
         None,
     )
 

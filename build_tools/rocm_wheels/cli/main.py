@@ -46,6 +46,7 @@ COMMANDS = {
     "gate": ("gate:command", "Judge a staged set by its evidence: may it go to a channel?"),
     "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
     "demote": ("promote:demote", "Take sets from a channel; roll back."),
+    "bisect": ("bisect:command", "Find the first set that a command fails with."),
     "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
     "refresh": ("refresh:command", "Bring pages, views and support.json to what is known now."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),

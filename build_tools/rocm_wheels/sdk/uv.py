@@ -25,6 +25,8 @@ _NOT_OURS = (
     "UV_TARGET",
     "VIRTUAL_ENV",
 )
+_FULL = ("no space left", "quota exceeded")
+_UNTRUSTED = ("certificate", "unknownissuer")
 _NETWORK = ("error sending request", "dns error", "timed out", "connection", "retries", "status server error")
 
 
@@ -157,12 +159,18 @@ def _uv(
         raise
 
 
+def may_pass(said: str) -> bool:
+    """Tell whether a failure of uv is the network's or the disk's: it says nothing of the packages."""
+    low = said.lower()
+    return any(word in low for word in (*_NETWORK, *_FULL, *_UNTRUSTED))
+
+
 def _tip(said: str) -> str | None:
     """Tell from the installer's words what to do about a failure."""
     low = said.lower()
-    if "no space left" in low or "quota exceeded" in low:
+    if any(word in low for word in _FULL):
         return "free some space and run the same command again; the cache of uv may be on another disk"
-    if "certificate" in low or "unknownissuer" in low:
+    if any(word in low for word in _UNTRUSTED):
         return (
             "uv does not know who signed the index: set SSL_CERT_FILE, or UV_SYSTEM_CERTS=1 for the system's"
         )

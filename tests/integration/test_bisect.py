@@ -1,0 +1,363 @@
+"""Bisecting real sets: uv installs each from its own index, a command runs, a killed run is carried on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+import release_world
+from release_world import FAMILY, ROCM, World, rocm_wheel
+
+from rocm_wheels import groups
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
+from rocm_wheels.release.promotion.copying import copy_set
+from rocm_wheels.release.sets import find_set
+from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores.folder import FolderStore
+
+COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
+# torch says in which set it is; the folder of the script says what to do besides
+SCRIPT = """
+import os, pathlib, subprocess, sys, time
+import torch
+here = pathlib.Path(__file__).parent
+with open(here / "tried", "a") as file:
+    print(torch.number, os.environ["ROCM_WHEELS_SET"], file=file)
+assert os.environ["ROCM_WHEELS_INDEX"].endswith(os.environ["ROCM_WHEELS_SET"] + "/simple/")
+assert sys.prefix == os.environ["VIRTUAL_ENV"] and torch.__file__.startswith(sys.prefix)
+said = here / f"do-{torch.number}"
+if said.exists() and said.read_text() == "hang":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    (here / "hangs").write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
+sys.exit(int(said.read_text()) if said.exists() else torch.number >= FIRST_BAD)
+""".replace("FIRST_BAD", str(FIRST_BAD))
+
+
+@dataclass
+class Bench:
+    """A store with sets of which the later ones are broken, and what is needed to try them."""
+
+    root: Path
+    store: FolderStore
+    ids: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+    def words(self, script: Path, *more: str, good: int = 0, bad: int = COUNT - 1) -> list[str]:
+        """Return the words of the command; the script is what is run."""
+        ends = ["--good", self.ids[good], "--bad", self.ids[bad], "--gfx", "gfx942"]
+        where = [
+            "--extra-index",
+            (self.root / "rocm").as_uri() + "/",
+            "--work-dir",
+            str(script.parent / "work"),
+        ]
+        return ["bisect", str(self.store.folder), *ends, *where, *more, "--", "python", str(script)]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    root = tmp_path_factory.mktemp("bench")
+    store, ids = FolderStore(root / "store"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        add_wheels(root / "rocm", [rocm_wheel(root)], now="2026-11-01T00:00:00Z")
+        triton = None
+        for number in range(COUNT):
+            patch.setitem(release_world._COMMITS, "pytorch", f"{number:x}" * 40)
+            patch.setattr(release_world, "ROCM", "7.9.9" if number == NOT_INSTALLABLE else ROCM)
+            world = World(root / str(number), f"2.9.{number}", text=f"number = {number}\n")
+            triton = triton or next(world.folder.glob("triton*"))
+            if number != NOT_INSTALLABLE:
+                world.wheels = [triton, *(one for one in world.wheels if not one.name.startswith("triton"))]
+            plan = world.plan()
+            send(store, plan, now=f"2026-11-{number + 1:02}T00:00:00Z")
+            ids.append(plan.document.id)
+        renew_listing(store, Places(load_layout(), FAMILY))
+    env = {
+        "UV_CACHE_DIR": str(root / "uv"),
+        "UV_LINK_MODE": "copy",
+        "UV_DEFAULT_INDEX": (root / "rocm").as_uri(),
+    }
+    return Bench(root, store, ids, env)
+
+
+@pytest.fixture
+def script(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in bench.env.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "try.py").write_text(SCRIPT)
+    return tmp_path / "try.py"
+
+
+def tried(script: Path) -> list[int]:
+    path = script.parent / "tried"
+    return [int(line.split()[0]) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def asked(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    assert run_command(cli, words) == code
+    return capsys.readouterr()
+
+
+def left(script: Path, *parts: str) -> list[str]:
+    return sorted(path.name for path in (script.parent / "work").glob("/".join(["*", *parts])))
+
+
+def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = json.loads(asked(bench.words(script, "--plan", "--json"), capsys)[0])
+    assert said == {
+        "sets": bench.ids,
+        "between": 7,
+        "ends": 2,
+        "probes_at_most": 3,
+        "first": bench.ids[4],
+        "known": [],
+    }
+    assert left(script) == [] and tried(script) == []
+    out, err = asked(bench.words(script, "--json"), capsys)
+    found, old, new = json.loads(out), bench.ids[FIRST_BAD - 1], bench.ids[FIRST_BAD]
+    assert f"{bench.ids[NOT_INSTALLABLE]} is skipped (it does not install: " in err and "7.9.9" in err
+    assert tried(script) == [0, 8, 4, FIRST_BAD]
+    assert left(script, "environments", "*") == []
+    assert len(left(script, "logs", "*")) == 5 and len(left(script, "locks", "*")) == 2
+    assert (found["first_bad"], found["last_good"], found["certain"]) == (new, old, True)
+    assert [(one["set"], one["outcome"], one["exit"]) for one in found["probes"]] == [
+        (bench.ids[0], "good", 0),
+        (bench.ids[8], "bad", 1),
+        (bench.ids[4], "good", 0),
+        (bench.ids[NOT_INSTALLABLE], "skip", None),
+        (new, "bad", 1),
+    ]
+    assert found["differs"]["versions"]["torch"] == {"old": "2.9.4+rocm7.1.0", "new": "2.9.5+rocm7.1.0"}
+    change = found["differs"]["lock"]["projects"]["pytorch"]
+    assert (change["old"]["commit"], change["new"]["commit"]) == ("4" * 40, "5" * 40)
+    # what is finished is not carried on: the machine may be another by then
+    assert json.loads(asked(bench.words(script, "--plan", "--json"), capsys)[0])["known"] == []
+
+
+def test_sets_that_cannot_be_tested_are_named(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script.parent / "do-4").write_text("125")
+    out, _ = asked(bench.words(script, "--keep", "--trust-ends"), capsys)
+    assert tried(script) == [4, 2, 3, FIRST_BAD]
+    assert "the first bad set is one of these" in out
+    assert f"  {bench.ids[4]}: exit code 125\n  {bench.ids[5]}  ROCm" in out
+    assert f"the last good set is {bench.ids[3]}" in out
+    kept = [bench.ids[number] for number in (2, 3, 4, FIRST_BAD, NOT_INSTALLABLE)]
+    assert left(script, "environments", "*") == sorted(kept)
+
+
+def test_a_command_can_stop_it_and_the_next_run_carries_on(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script.parent / "do-4").write_text("130")
+    _, err = asked(bench.words(script, good=3, bad=5), capsys, 15)
+    assert f"stopped at {bench.ids[4]}: python {script} was killed by signal 2" in err
+    (script.parent / "do-4").unlink()
+    plan = json.loads(asked(bench.words(script, "--plan", "--json", good=3, bad=5), capsys)[0])
+    assert (plan["ends"], [one["outcome"] for one in plan["known"]]) == (0, ["good", "bad"])
+    out, err = asked(bench.words(script, good=3, bad=5), capsys)
+    assert "2 sets were tried by an earlier run" in err
+    assert tried(script) == [3, 5, 4, 4]
+    old, new = bench.ids[4], bench.ids[5]
+    assert f"the first bad set is {new}  ROCm {ROCM}  2026-11-06T00:00:00Z\nthe last good set is {old}" in out
+    assert "torch  2.9.4+rocm7.1.0 → 2.9.5+rocm7.1.0" in out and "torchvision  0.24.4" in out
+    assert "pytorch  main  444444444444 → 555555555555" in out
+    command = out.rpartition("the commits between: rocm-wheels ")[2].split()
+    assert "444444444444 → 555555555555" in asked([*command, "--no-history"], capsys)[0]
+
+
+def test_another_question_is_begun_anew(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script.parent / "do-0").write_text("200")
+    asked(bench.words(script), capsys, 15)
+    with script.open("a") as file:
+        file.write("# it tests something else\n")
+    others = [bench.words(script), bench.words(script, "--pre"), bench.words(script, bad=7)]
+    for words in others:
+        words.insert(2, "--plan")
+        assert "said to be good" in asked(words, capsys)[0]
+
+
+def test_ends_that_are_not_what_was_said(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, err = asked(bench.words(script, good=FIRST_BAD), capsys, 15)
+    assert f"{bench.ids[FIRST_BAD]} is said to be good, and is bad: exit code 1" in err
+    _, err = asked(bench.words(script, bad=3), capsys, 15)
+    assert f"{bench.ids[3]} is said to be bad, and is good: exit code 0" in err
+    # what was wrong may be mended: it is not remembered
+    assert tried(script) == [FIRST_BAD, 0, 3]
+    assert "said to be bad" in asked(bench.words(script, "--plan", bad=3), capsys)[0]
+    _, err = asked(bench.words(script, good=NOT_INSTALLABLE), capsys, 15)
+    assert (
+        f"{bench.ids[NOT_INSTALLABLE]} is said to be good, and cannot be tested: it does not install" in err
+    )
+    out, _ = asked(bench.words(script, "--trust-ends", good=FIRST_BAD), capsys)
+    assert "the first bad set is one of these" in out and tried(script)[3:] == [7]
+    _, err = asked([*bench.words(script)[:-2], "no-such-program"], capsys, 15)
+    assert "there is no program no-such-program" in err
+    _, err = asked([*bench.words(script)[:-2], "sh", "-c", "exit 127"], capsys, 15)
+    assert "exit code 127" in err and "126 and 127 say that a program was not found" in err
+
+
+def started(bench: Bench, script: Path) -> tuple[subprocess.Popen[str], tuple[int, int]]:
+    """Start a search whose command hangs with set 4, a child of its own beside it; return their numbers."""
+    (script.parent / "do-4").write_text("hang")
+    place = script.parent / "hangs"
+    place.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "rocm_wheels", *bench.words(script, "--trust-ends", good=3, bad=5)]
+    search = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (place.exists() and len(place.read_text().split()) == 2):
+        assert search.poll() is None and time.monotonic() < deadline, search.communicate()[1]
+        time.sleep(0.02)
+    pid, child = map(int, place.read_text().split())
+    return search, (pid, child)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_killed_in_the_middle_it_is_carried_on(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search, hanging = started(bench, script)
+    _, err = asked(bench.words(script, "--trust-ends", good=3, bad=5), capsys, 15)
+    assert "is in use by process" in err and "it asks the same" in err
+    search.send_signal(signal.SIGKILL)
+    search.communicate()
+    assert all(groups.lives(pid, "") for pid in hanging) or sys.platform != "linux"
+    assert left(script, "environments", "*") == [bench.ids[4]]
+    (script.parent / "do-4").unlink()
+    out, err = asked(bench.words(script, "--trust-ends", good=3, bad=5), capsys)
+    assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out and "ended 2 processes of a run" in err
+    assert tried(script) == [4, 4]
+    assert left(script, "environments", "*") == []
+    assert sys.platform != "linux" or not any(groups.lives(pid, "") for pid in hanging)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interruption_ends_all_that_the_command_started(bench: Bench, script: Path) -> None:
+    search, hanging = started(bench, script)
+    search.send_signal(signal.SIGINT)
+    assert search.wait(60) == 130
+    search.communicate()
+    assert not any(groups.lives(pid, "") for pid in hanging)
+    assert left(script, "environments", "*") == []
+
+
+def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    staged, released = Places(load_layout(), FAMILY), Places(load_layout(), FAMILY, "release")
+    numbers = (2, 3, 7)
+    for number in numbers:
+        copy_set(bench.store, staged, released, find_set(bench.store, bench.ids[number]))
+    events = tuple(
+        Event(action=action, sets=(bench.ids[number],), by="ann", when="2026-11-21T00:00:00Z", revision=1)
+        for number, action in [*((number, "promote") for number in numbers), (2, "demote")]
+    )
+    shown = tuple(
+        Shown(set=bench.ids[n], when="2026-11-21T00:00:00Z", by="ann", state="tested") for n in (3, 7)
+    )
+    channel = Channel(
+        family=FAMILY, channel="nightly", revision=4, current=bench.ids[7], sets=shown, history=events
+    )
+    write_channel(bench.store, released, channel, None)
+    # the folders are served under another name, and the store itself is named by its URL
+    with serving(bench.root) as server:
+        words = bench.words(script, "--channel", "nightly", "--json", good=2, bad=7)
+        words[1] = bench.store.folder.as_uri()
+        words[2:2] = ["--store-url", f"{server.url}store/"]
+        found = json.loads(asked(words, capsys)[0])
+        assert any(
+            f"/store/v2/{FAMILY}/sets/{bench.ids[3]}/simple/torch/" in one.path for one in server.asked
+        )
+    assert (found["first_bad"], found["last_good"]) == (bench.ids[7], bench.ids[3])
+    assert tried(script) == [2, 7, 3]
+    _, err = asked(bench.words(script, "--channel", "nightly"), capsys, 15)
+    assert f"{bench.ids[0]} was never on nightly of {FAMILY}" in err
+    _, err = asked(bench.words(script, "--channel", "stable"), capsys, 15)
+    assert f"nothing was promoted to stable of {FAMILY}" in err
+
+
+def test_no_network_is_no_property_of_a_set(
+    bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple/")
+    words = [word for word in bench.words(script) if "rocm/" not in word and word != "--extra-index"]
+    _, err = asked(words, capsys, 15)
+    assert f"{bench.ids[0]} could not be tried" in err and "could not be reached" in err
+    assert tried(script) == []
+    links = [
+        "--find-links",
+        str(bench.root / "rocm" / "rocm"),
+        "--project",
+        "Torchvision",
+        "--project",
+        "torch",
+    ]
+    monkeypatch.setenv("UV_DEFAULT_INDEX", (bench.root / "rocm").as_uri())
+    words = [word for word in bench.words(script, "--trust-ends", good=4, bad=7) if "rocm/" not in word]
+    words.remove("--extra-index")
+    out, _ = asked([*words[:2], *links, *words[2:]], capsys)
+    assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--gfx", "gfx1100"], 15, "it is for gfx942, not for gfx1100"),
+        (["--gfx", "gfx9423"], 2, "--gfx: gfx9423 is no GPU target or family; did you mean gfx942"),
+        (["--project", "torchvison"], 2, "none of the 9 sets has torchvison; did you mean torchvision?"),
+        (["--python", "3.99"], 2, "there is no Python 3.99"),
+        (["--find-links", "nowhere"], 2, "--find-links nowhere is not a folder"),
+        (["--good", "2.9"], 15, "2.9 could be 2.9.0-"),
+        (["--good", "3.0"], 15, "there is no set 3.0 in"),
+        (["--good", "{ids[8]}"], 2, "{ids[8]} cannot be both good and bad"),
+        (["--bad", "{ids[0]}", "--good", "{ids[1]}"], 2, "{ids[1]} is good and was made on 2026-11-02"),
+        (["--family", "gfx110X-all"], 15, "there is no set {ids[0]} of gfx110X-all"),
+        (["--work-dir", ""], 2, "the path is empty"),
+        (["--work-dir", "{script}"], 2, "is a file"),
+        (["--channel", "nigthly"], 15, "nothing was promoted to nigthly of"),
+    ],
+)  # fmt: skip
+def test_wrong_questions(  # noqa: PLR0917 - pytest passes them by name
+    words: list[str], code: int, said: str, bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.format(ids=bench.ids, script=script) for word in words]
+    line = bench.words(script)
+    place = line.index("--")
+    _, err = asked([*line[:place], *filled, *line[place:]], capsys, code)
+    assert said.format(ids=bench.ids) in err.replace("\n", " ")
+    assert tried(script) == []
+
+
+def test_no_command_and_a_damaged_state(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, err = asked(bench.words(script)[:-3], capsys, 2)
+    assert "COMMAND" in err
+    (script.parent / "do-0").write_text("129")
+    asked(bench.words(script), capsys, 15)
+    (folder,) = (script.parent / "work").iterdir()
+    (folder / "state.json").write_text("{}")
+    _, err = asked(bench.words(script), capsys, 2)
+    assert "state.json is no state of a search" in err and tried(script) == [0]
