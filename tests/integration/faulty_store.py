@@ -39,8 +39,8 @@ class FaultyStore:
         self.url, self.folder, self.conditional = inner.url, inner.folder, inner.conditional
         self.looks_first = inner.looks_first
 
-    def create(self, path: str, content: bytes | Path) -> str:
-        return self._write(f"create {path}", lambda: self.inner.create(path, content), path)
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        return self._write(f"create {path}", lambda: self.inner.create(path, content, sha256=sha256), path)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         return self._write(f"replace {path}", lambda: self.inner.replace(path, content, tag), path)

@@ -59,8 +59,15 @@ def a_store(endpoint: str = "", *, bucket: str = "") -> S3Store:
 class Line(ThreadingHTTPServer):
     """A proxy. ``faults`` says what happens to a request: its method and path to one of the words below.
 
-    ``""`` nothing; a status (``503``): the server never hears of it; ``lost``: the server does it and the
-    answer is lost; ``half``: half of the answer comes.
+    | word | what happens |
+    |---|---|
+    | ``""`` | nothing |
+    | ``503`` ``403 ExpiredToken`` | a status, maybe with S3's word; the server never hears of the request |
+    | ``lost`` | the server does it and the answer is lost |
+    | ``half`` | half of the answer comes |
+    | ``short`` | half of the answer comes and is said to be all |
+    | ``weak`` | the ETag is a weak one, as from a proxy that compresses |
+    | ``deaf`` | the server says that it knows no conditions, where there is one |
     """
 
     daemon_threads = True
@@ -85,10 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         sent = self.rfile.read(length)
         fault = self.server.faults(self.command, self.path)
-        if fault.isdigit():
-            self.send_response(int(fault))
-            self.send_header("Content-Length", "0")
+        if fault == "deaf":
+            asked = {key.lower() for key in self.headers} & {"if-match", "if-none-match"}
+            fault = "501 NotImplemented" if asked and self.command in ("PUT", "POST") else ""
+        if fault[:3].isdigit():
+            said = f"<Error><Code>{fault[4:]}</Code></Error>".encode() if fault[4:] else b""
+            self.send_response(int(fault[:3]))
+            self.send_header("Content-Length", str(len(said)))
             self.end_headers()
+            self.wfile.write(said if self.command != "HEAD" else b"")
             return
         behind = http.client.HTTPConnection(moto().removeprefix("http://"))
         headers = {key: value for key, value in self.headers.items() if key.lower() != "expect"}
@@ -100,9 +112,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         self.send_response(answer.status)
-        for key, value in answer.getheaders():
-            if key.lower() not in ("transfer-encoding", "connection", "server", "date"):
-                self.send_header(key, value)
+        if fault == "short" and self.command == "GET":
+            content = content[: len(content) // 2]
+        headers = {key.lower(): value for key, value in answer.getheaders()}
+        if fault == "weak" and "etag" in headers:
+            headers["etag"] = f"W/{headers['etag']}"
+        if fault == "short" and self.command == "GET":
+            headers["content-length"] = str(len(content))
+        for key in headers.keys() - {"transfer-encoding", "connection", "server", "date"}:
+            self.send_header(key, headers[key])
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
@@ -130,3 +148,14 @@ def bad_line(faults: Callable[[str, str], str]) -> Iterator[Line]:
     line.faults = faults
     yield line
     line.faults = lambda *_: ""
+
+
+@contextmanager
+def quiet_server(handler: Any) -> Iterator[str]:
+    """Have requests of a handler answered while the block runs, and give the URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()

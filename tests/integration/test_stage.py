@@ -34,6 +34,7 @@ from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.staging.sending import Staged, send
 from rocm_wheels.release.stores import Store
 from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.stores.others import OtherStore
 
 LAYOUT = load_layout()
 LATER = "2026-11-22T12:00:00Z"
@@ -178,6 +179,59 @@ def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
     assert len(visible(FolderStore(tmp_path / "store"))) == 2
 
 
+def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
+    world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the error of promoting says: stage the wheels again."""
+    store = FolderStore(tmp_path)
+    stage(store, plan)
+    torch = plan.document.files[0]
+    lost = [
+        plan.places.file(torch.sha256, torch.name),
+        plan.places.name(torch.name),
+        plan.places.lock(plan.document.id),
+        f"{plan.index}torch/index.html",
+    ]
+    kept, page = {one.path: one.tag for one in store.listing("")}, store.read(f"{plan.index}index.html")
+    tag = store.replace(f"{plan.index}index.html", b"by another version of this tool", page.tag)
+    for path in lost:
+        store.remove(path)
+    assert run_command(cli, world.words(str(tmp_path), "--json")) == 0
+    both = capsys.readouterr()
+    assert (json.loads(both.out)["new"], json.loads(both.out)["sent"]) == (False, 1)
+    assert f"{plan.document.id} has lost 3 files, which are put back" in both.err
+    now = {one.path: one.tag for one in store.listing("")}
+    assert now.keys() == kept.keys() and now[f"{plan.index}index.html"] == tag
+    changed = {path for path in now if now[path] != kept[path]}
+    assert changed == {*lost, f"{plan.index}index.html"}
+    require_whole(store, plan)
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind: str, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
+    world = World(tmp_path / "world")
+    plan, triton = world.plan(), world.wheels[0]
+    before = triton.read_bytes()
+    triton.write_bytes(bytes(len(before)))
+    with pytest.raises(ReleaseError, match=r"triton-.*\.whl has other bytes than when it was looked at"):
+        stage(store, plan)
+    assert not [one.path for one in store.listing("") if one.path.endswith(triton.name)]
+    triton.write_bytes(before)
+    stage(store, plan)
+    require_whole(store, plan)
+
+
+def test_halves_in_a_store_without_atomic_writes_are_written_again(plan: StagePlan, tmp_path: Path) -> None:
+    """The line was cut in a write, and its run was killed with it."""
+    store = OtherStore(f"memory://halves-{tmp_path.name}")
+    store.create(f"{plan.places.set_folder(plan.document.id)}/begun.json", b'{"wh')
+    torch = plan.document.files[0]
+    store.create(plan.places.file(torch.sha256, torch.name), plan.wheels[0].path.read_bytes()[:100])
+    stage(store, plan)
+    require_whole(store, plan)
+
+
 # ---- every write of staging goes wrong once
 
 
@@ -273,6 +327,7 @@ from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
 from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.stores.others import OtherStore
 from test_stage import stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

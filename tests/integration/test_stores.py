@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import s3_servers
 
-from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
 from rocm_wheels.release.stores import Changed, Exists, Missing, Store, open_store, s3_parts
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.stores.others import OtherStore
 from rocm_wheels.release.stores.probe import broken_promise, require_conditional
 from rocm_wheels.release.stores.s3 import S3Store
+from rocm_wheels.release.stores.s3_client import Client
 
 _numbers = count(1)
 KINDS: dict[str, Callable[[Path], Store]] = {
@@ -55,8 +60,11 @@ def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> No
         store.copy("v2/f/new.json", "w/b")
     assert store.read("w/b").content == b"two"
     assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
-    store.fetch("w/b", tmp_path / "fetched")
-    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["fetched"]
+    store.fetch("w/b", tmp_path / "new" / "fetched")
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["fetched"]
+    with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
+        store.create("w/c", tmp_path / "new" / "fetched", sha256="0" * 64)
+    assert store.head("w/c") is None
     listed = {one.path: (one.size, one.tag) for one in store.listing("v2")}
     assert listed["v2/f/a+1.json"] == (3, second)
     assert list(listed) == ["v2/f/a+1.json", "v2/f/new.json"]
@@ -121,6 +129,59 @@ def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
 
 
+def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, path = s3_servers.a_store(), tmp_path / "big"
+    monkeypatch.setattr(s3_parts, "PART", 5 << 20)
+    path.write_bytes(bytes(6 << 20))
+    ask, asked = store._client.call, list[str]()
+
+    def changed_meanwhile(operation: str, **words: Any) -> Any:
+        asked.append(operation)
+        if operation == "create_multipart_upload":
+            with path.open("rb+") as file:
+                file.write(b"somebody")
+        return ask(operation, **words)
+
+    monkeypatch.setattr(store._client, "call", changed_meanwhile)
+    with pytest.raises(ReleaseError, match=r"big has other bytes than when it was looked at"):
+        store.create("big", path)
+    assert asked[-1] == "abort_multipart_upload"
+    assert list(store.listing("")) == []
+
+
+def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() -> None:
+    bucket = s3_servers.a_bucket()
+    s3_servers.a_store(bucket=bucket).create("a", b"old")
+    with s3_servers.bad_line(lambda method, _: "412 PreconditionFailed" if method == "PUT" else "") as line:
+        store = s3_servers.a_store(line.url, bucket=bucket)
+        with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
+            store.copy("a", "b")
+        assert store.head("b") is None
+
+
+def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3_servers.a_store()
+    paths = [f"v2/f{number}/a+{number}.whl" for number in range(5)]
+    for path in paths:
+        store.create(path, b"")
+    ask, pages = store._client.call, []
+    for key in ("some/where/v2/", "some/where/v2/with space/x", "some/where/v2/caf\u00e9", "some/where/.x"):
+        ask(
+            "put_object", Bucket=store._bucket, Key=key, Body=b""
+        )  # as consoles make "folders", by other tools
+
+    def small_pages(operation: str, **words: Any) -> Any:
+        pages.append(operation)
+        return ask(operation, **words, **({"MaxKeys": 2} if operation == "list_objects_v2" else {}))
+
+    monkeypatch.setattr(store._client, "call", small_pages)
+    assert [one.path for one in store.listing("")] == paths
+    assert store.folders("v2") == [f"f{number}" for number in range(5)]
+    assert len(pages) >= 7
+
+
 def _first(number: int, fault: str, methods: tuple[str, ...]) -> Callable[[str, str], str]:
     """Have the first requests of some kinds fail."""
     left = [number]
@@ -162,6 +223,90 @@ def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
         assert (tmp_path / "a").read_bytes() == content
         line.faults = _first(2, fault, ("GET", "HEAD"))
         assert [one.path for one in store.listing("")] == ["a"]
+
+
+def test_what_comes_short_is_asked_for_again() -> None:
+    bucket = s3_servers.a_bucket()
+    s3_servers.a_store(bucket=bucket).create("a", b"all of it")
+    with s3_servers.bad_line(_first(2, "short", ("GET",))) as line:
+        store = s3_servers.a_store(line.url, bucket=bucket)
+        assert store.read("a").content == b"all of it"
+        line.faults = _first(2, "short", ("GET",))
+        assert store.digest("a") == hashlib.sha256(b"all of it").hexdigest()
+        line.faults = _first(2, "short", ("GET",))
+        assert [one.path for one in store.listing("")] == ["a"]
+
+
+def test_parts_that_are_copied_are_tried_again_each_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_parts, "_COPIED_PART", 5 << 20)
+    bucket, seen, begun = s3_servers.a_bucket(), set[str](), list[str]()
+    s3_servers.a_store(bucket=bucket).create("a", bytes(6 << 20))
+
+    def once_each(method: str, path: str) -> str:
+        begun.extend([path] if method == "POST" and path.endswith("?uploads") else [])
+        if "partNumber" not in path or path in seen:
+            return ""
+        seen.add(path)
+        return "503"
+
+    with s3_servers.bad_line(once_each) as line:
+        s3_servers.a_store(line.url, bucket=bucket).copy("a", "b")
+    assert (len(seen), len(begun)) == (2, 1)
+
+
+def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
+    bucket = s3_servers.a_bucket()
+    with s3_servers.bad_line(lambda *_: "weak") as line:
+        store = s3_servers.a_store(line.url, bucket=bucket)
+        tag = store.create("a", b"one")
+        store.copy("a", "b")
+        assert store.digest("a") == hashlib.sha256(b"one").hexdigest()
+        second = store.replace("a", b"two", tag)
+        with pytest.raises(Changed):
+            store.replace("a", b"six", tag)
+        assert [one.tag for one in store.listing("")] == [second, tag]
+
+
+def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
+    bucket = s3_servers.a_bucket()
+    with s3_servers.bad_line(lambda *_: "deaf") as line:
+        store = s3_servers.a_store(line.url, bucket=bucket)
+        store._client = Client(s3_servers.environment(line.url))
+        with pytest.raises(ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
+            require_conditional(store)
+        require_conditional(store, unconditional=True)
+        tag = store.create("a", b"1")
+        store.copy("a", "b")
+        with pytest.raises(Exists):
+            store.create("a", b"2")
+        store.replace("a", b"2", tag)
+        with pytest.raises(Changed):
+            store.replace("a", b"3", tag)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tip"),
+    [
+        ("403 RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        ("403 AccessDenied", "the credentials must allow it"),
+        ("400 ExpiredToken", "the credentials have expired"),
+    ],
+)
+def test_what_a_server_refuses_for_good_is_said_once_with_what_helps(answer: str, tip: str) -> None:
+    asked = list[str]()
+
+    def refuse(method: str, _path: str) -> str:
+        asked.append(method)
+        return answer
+
+    with s3_servers.bad_line(refuse) as line:
+        store = s3_servers.a_store(line.url, bucket="any")
+        with pytest.raises(ReleaseError, match=answer) as said:
+            store.create("a", b"")
+    assert (said.value.tip or "").startswith(tip)
+    assert asked == ["PUT"]
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -231,9 +376,70 @@ def test_urls_of_stores() -> None:
     assert open_store("s3://b", {}).url_of("a") == "https://b.s3.amazonaws.com/a"
     assert open_store("memory://x", {}).conditional is False
     assert "secret" not in open_store("memory://user:secret@host/x", {}).url_of("a")
-    for url, said in (("s3://", "names no bucket"), ("nothing://x", "is not a store")):
-        with pytest.raises(UsageError, match=said):
+    assert open_store("S3://b/x", env).url == "s3://b/x"
+    region = {"AWS_REGION": "eu-central-1"}
+    assert open_store("s3://b", region).url_of("a") == "https://b.s3.eu-central-1.amazonaws.com/a"
+    for url, said in (
+        ("s3://", "names no bucket"),
+        ("nothing://x", "is not a store"),
+        ("s3://key:secret@b/x", "credentials have no place in the URL"),
+        ("s3://b?x=1", "cannot be one"),
+        ("s3://b/x?y=1", "is no path in a store"),
+        ("s3://b/../x", "is no path in a store"),
+        ("github://x", "is not a store"),
+    ):
+        with pytest.raises(UsageError, match=said) as shown:
             open_store(url, {})
+        assert "secret" not in str(shown.value)
+    guarded = open_store("s3://b", {**env, "AWS_ENDPOINT_URL": "http://key:secret@host:1"})
+    assert guarded.url_of("a") == "http://***@host:1/b/a"
+    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL holds credentials"):
+        guarded.head("a")
     wrong = {**env, "AWS_ENDPOINT_URL": "host:1"}
     with pytest.raises(UsageError, match="is not the URL of a server"):
         open_store("s3://b", wrong).head("a")
+
+
+def test_a_server_that_does_not_answer_is_no_empty_store() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        store = OtherStore(f"http://127.0.0.1:{nobody.getsockname()[1]}/x")
+        for ask in (store.folders, store.head, store.read, lambda path: list(store.listing(path))):
+            with pytest.raises(ReleaseError, match=r"cannot (list|look at|read) v2"):
+                ask("v2")
+
+
+def test_a_store_that_can_only_be_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "v2" / "f").mkdir(parents=True)
+    (tmp_path / "v2" / "f" / "a.json").write_bytes(b"{}")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with s3_servers.quiet_server(handler) as url:
+        store = open_store(url, {})
+        assert (store.folders("v2"), store.read("v2/f/a.json").content) == (["f"], b"{}")
+        assert [(one.path, one.size) for one in store.listing("")] == [("v2/f/a.json", 2)]
+        for write in (
+            lambda: store.create("v2/b", b""),
+            lambda: store.remove("v2/f/a.json"),
+            lambda: store.copy("v2/f/a.json", "v2/b"),
+        ):
+            with pytest.raises(RocmWheelsError, match=r"cannot (write|remove) "):
+                write()
+
+
+def test_where_a_rename_is_one_step_nothing_is_seen_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = OtherStore(f"local://{tmp_path}/store")
+    tag = store.create("a", b"old")
+
+    def half(place: str, content: bytes) -> None:
+        Path(place).write_bytes(content[:1])
+        raise OSError("the line is cut")
+
+    monkeypatch.setattr(store._fs, "pipe_file", half)
+    with pytest.raises(ReleaseError, match="cannot write a in local"):
+        store.replace("a", b"new", tag)
+    with pytest.raises(ReleaseError, match="cannot write b in local"):
+        store.create("b", b"new")
+    assert [one.name for one in (tmp_path / "store").iterdir()] == ["a"]
+    assert store.read("a").content == b"old"

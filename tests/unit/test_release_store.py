@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -119,9 +120,110 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert open_store(str(tmp_path), {}).folder == tmp_path
     assert open_store(tmp_path.as_uri(), {}).folder == tmp_path
-    for wrong, said in ((str(tmp_path / "file"), "is not a folder"), (" ", "no name")):
+    assert open_store(f"file://localhost{tmp_path}", {}).folder == tmp_path
+    for wrong, said in (
+        (str(tmp_path / "file"), "is not a folder"),
+        (" ", "no name"),
+        ("file://data/store", "is no folder of this machine"),
+        (f"{tmp_path.as_uri()}?a=b", "is no folder of this machine"),
+        ("~nobody-has-this-name/store", "is in the home of nobody"),
+    ):
         with pytest.raises(UsageError, match=said):
             open_store(wrong, {})
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "tip"),
+    [
+        ("link", errno.EACCES, "the store must be writable for you"),
+        ("link", errno.ENOSPC, "free some space"),
+        ("link", errno.EXDEV, "a store lies on one file system"),
+        ("replace", errno.ENOSPC, "free some space"),
+        ("replace", errno.EROFS, "the store must be writable for you"),
+        ("fsync", errno.EDQUOT, "free some space"),
+    ],
+)
+def test_what_the_disk_refuses_is_said_with_what_may_help(
+    store: FolderStore, step: str, number: int, tip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = store.create("a", b"old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, step, refuse)
+    with pytest.raises(ReleaseError, match=r"cannot write .*store/(a|b/c)$") as said:
+        store.replace("a", b"new", tag) if step == "replace" else store.create("b/c", b"new")
+    assert (said.value.tip or "").startswith(tip)
+    monkeypatch.undo()
+    assert [one.path for one in store.listing("")] == ["a"]
+    assert store.read("a").content == b"old"
+    assert not list((store.folder / ".store" / "parts").iterdir())
+
+
+def test_bytes_that_are_not_those_that_were_meant_are_never_seen(store: FolderStore, tmp_path: Path) -> None:
+    wheel, digest = tmp_path / "w.whl", hashlib.sha256(b"wheel").hexdigest()
+    wheel.write_bytes(b"wheel, and then somebody wrote to it")
+    for content in (wheel, b"other"):
+        with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
+            store.create("f/w.whl", content, sha256=digest)
+    assert list(store.listing("")) == []
+    assert store.folders("") == []
+    wheel.write_bytes(b"wheel")
+    store.create("f/w.whl", wheel, sha256=digest)
+
+
+def test_tags_differ_where_the_clock_stands_still(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on file systems that keep whole seconds: the second of two writers must be told."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
+    first = store.create("pointer", b"one")
+    store.replace("pointer", b"two", first)
+    with pytest.raises(Changed):
+        store.replace("pointer", b"six", first)
+
+
+def test_what_was_replaced_is_known_to_the_disk(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag, settled, fsync = store.create("v2/pointer", b"one"), list[int](), os.fsync
+
+    def settle(handle: int) -> None:
+        settled.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", settle)
+    store.replace("v2/pointer", b"two", tag)
+    assert settled == [(store.folder / "v2/pointer").stat().st_ino, (store.folder / "v2").stat().st_ino]
+
+
+def test_what_is_no_file_of_a_store_is_left_out(store: FolderStore) -> None:
+    store.create("v2/a", b"")
+    for name in ("with space", "café", ".hidden", "back~up "):
+        (store.folder / "v2" / name).mkdir()
+        (store.folder / "v2" / name / "x").touch()
+        (store.folder / f"{name}.txt").touch()
+    assert [one.path for one in store.listing("")] == ["v2/a"]
+    assert store.folders("v2") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the system does not copy by itself")
+@pytest.mark.parametrize("failing", [None, errno.EXDEV, errno.ENOSYS])
+def test_the_system_copies_or_we_do(
+    store: FolderStore, failing: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(3 << 20)
+    store.create("a", content)
+    asked, copy = [0], os.copy_file_range
+
+    def some(source: int, target: int, _count: int) -> int:
+        asked[0] += 1
+        if failing is not None and asked[0] == 2:  # a part of it is there already
+            raise OSError(failing, os.strerror(failing))
+        return copy(source, target, 1 << 20)
+
+    monkeypatch.setattr(os, "copy_file_range", some)
+    store.copy("a", "b")
+    assert (asked[0], store.read("b").content == content) == (2 if failing else 4, True)
 
 
 def test_what_cannot_be_written_says_so(store: FolderStore) -> None:

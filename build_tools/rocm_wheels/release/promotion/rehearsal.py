@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from rocm_wheels.release.stores.content import require_digest
 from rocm_wheels.release.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store, below
 
 
@@ -49,9 +50,11 @@ class Rehearsal:
         made = self._made.get(path, path)
         return self._inner.digest(made) if isinstance(made, str) else str(self.read(path).tag)
 
-    def create(self, path: str, content: bytes | Path) -> str:
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Say that a file would be created. Raises Exists."""
-        return self._write("create", path, content if isinstance(content, bytes) else content.read_bytes())
+        found = content if isinstance(content, bytes) else content.read_bytes()
+        require_digest(hashlib.sha256(found).hexdigest(), sha256, content)
+        return self._write("create", path, found)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Say that a file would be replaced. Raises Changed."""

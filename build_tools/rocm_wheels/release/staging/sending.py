@@ -6,21 +6,24 @@
 4. the names: from here on each belongs to its bytes
 5. a look at all of it in the store
 6. ``set.json``: the set is there
+
+Of a set that is there, what the store has lost since is sent again, and nothing else is touched.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.parallel import each
-from rocm_wheels.release.sets import SetDocument, SetFile, parse_set
+from rocm_wheels.release.sets import SetDocument, parse_set
 from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store, content_size
+from rocm_wheels.release.stores.content import content_size
+from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store
 
 JOBS = 8
 _SENDERS = 4  # a large file goes in parts, several at a time
@@ -67,19 +70,33 @@ def send(store: Store, plan: StagePlan, *, now: str) -> Staged:
     """
     path = plan.places.document(plan.document.id)
     if (known := _visible(store, path)) is not None:
-        return Staged(
-            _same(known, plan.finished(known.created), store.url_of(path)), 0, len(plan.files()), 0, False
-        )
+        return _put_back(store, plan, _same(known, plan.finished(known.created), store.url_of(path)))
     missing = lacking(store, plan)
     begun = _begin(store, plan, now)
-    each(lambda item: _create(store, *item), missing.files, jobs=_SENDERS)
+    _create_all(store, plan, missing)
     for item in plan.pages(begun).items():
         _put_page(store, *item)
     _claim_names(store, plan)
-    _look_at_all(store, plan, begun)
+    _look_at(store, plan, {**plan.files(), **plan.pages(begun)})
     document = plan.finished(begun)
     new = _publish(store, path, document)
     return Staged(document, len(missing.files), missing.had, missing.size, new)
+
+
+def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> Staged:
+    """Send again what is gone of a set that is there; its pages were seen, so none of them is replaced."""
+    missing = lacking(store, plan)
+    pages = list(plan.pages(document.created).items())
+    there = each(lambda item: store.head(item[0]) is not None, pages, jobs=JOBS)
+    gone = [item for item, known in zip(pages, there, strict=True) if not known]
+    if missing.files or gone:
+        log.warn(f"{document.id} has lost {len(missing.files) + len(gone)} files, which are put back")
+    _create_all(store, plan, missing)
+    for item in gone:
+        _put_page(store, *item)
+    _claim_names(store, plan)
+    _look_at(store, plan, dict([*missing.files, *gone]))
+    return Staged(document, len(missing.files), missing.had, missing.size, False)
 
 
 def refuse_taken_names(store: Store, plan: StagePlan) -> None:
@@ -133,22 +150,40 @@ def _same(there: SetDocument, ours: SetDocument, where: str) -> SetDocument:
 def _begin(store: Store, plan: StagePlan, now: str) -> str:
     """Return when the set was begun, by whoever was first."""
     path = f"{plan.places.set_folder(plan.document.id)}/begun.json"
+    ours = (json.dumps({"when": now}) + "\n").encode()
     try:
-        store.create(path, (json.dumps({"when": now}) + "\n").encode())
+        store.create(path, ours)
     except Exists:
-        return str(json.loads(store.read(path).content)["when"])
+        found = store.read(path)
+        try:
+            return str(json.loads(found.content)["when"])
+        except (ValueError, LookupError, TypeError):  # half of it, where a write is not one step
+            store.replace(path, ours, found.tag)
     return now
 
 
-def _create(store: Store, path: str, content: bytes | Path) -> None:
-    """Write a file that nobody writes with other bytes: one that is there meanwhile is looked at later."""
+def _create_all(store: Store, plan: StagePlan, missing: Lacking) -> None:
+    """Write the files that nobody writes with other bytes, several at a time."""
+    digests = _digests(plan)
+    each(lambda item: _create(store, *item, digests.get(item[0])), missing.files, jobs=_SENDERS)
+
+
+def _create(store: Store, path: str, content: bytes | Path, sha256: str | None) -> None:
+    """Write a file; one that is there meanwhile is looked at later."""
+    if store.looks_first and not store.conditional:
+        store.remove(path)  # half of it, where a write is not one step, and by nobody else at work
     try:
-        store.create(path, content)
+        store.create(path, content, sha256=sha256)
     except Exists:
         log.note(f"{path} was written by somebody else meanwhile")
     else:
         if isinstance(content, Path):
             log.note(f"sent {content.name}")
+
+
+def _digests(plan: StagePlan) -> dict[str, str]:
+    """Return the sha256 of the wheels by their paths in the store."""
+    return {plan.places.file(one.sha256, one.name): one.sha256 for one in plan.document.files}
 
 
 def _put_page(store: Store, path: str, content: bytes) -> None:
@@ -172,39 +207,32 @@ def _claim_names(store: Store, plan: StagePlan) -> None:
                 raise _taken([wheel.file.name], plan) from None
 
 
-def _look_at_all(store: Store, plan: StagePlan, begun: str) -> None:
+def _look_at(store: Store, plan: StagePlan, files: Mapping[str, bytes | Path]) -> None:
     """Compare what the store has with what was sent: the sha256 where it keeps it, else the bytes."""
-    checks = [
-        _digest_check(store, plan.places.file(one.sha256, one.name), one) for one in plan.document.files
-    ]
-    small = [(path, content) for path, content in plan.files().items() if isinstance(content, bytes)]
-    checks += [_content_check(store, *item) for item in (*small, *plan.pages(begun).items())]
-    wrong = _failed(each(lambda check: check(), checks, jobs=JOBS))
-    if wrong:
+    digests = _digests(plan)
+
+    def differs(item: tuple[str, bytes | Path]) -> str | None:
+        path, content = item
+        same = _is(store, path, content) if isinstance(content, bytes) else _has_digest(store, path, digests)
+        return None if same and _has(store, path, content) else path
+
+    if wrong := _failed(each(differs, files.items(), jobs=JOBS)):
         raise ReleaseError(
             f"{len(wrong)} files of {store.url} are not what was sent: {', '.join(wrong[:_MOST_SHOWN])}",
             tip=f"remove them from the store, then {AGAIN}",
         )
 
 
-def _digest_check(store: Store, path: str, file: SetFile) -> Callable[[], str | None]:
-    def check() -> str | None:
-        found = store.head(path)
-        if found is None or found.size != file.size:
-            return path
-        return None if (found.sha256 or store.digest(path)) == file.sha256 else path
-
-    return check
+def _has_digest(store: Store, path: str, digests: Mapping[str, str]) -> bool:
+    found = store.head(path)
+    return found is not None and (found.sha256 or store.digest(path)) == digests[path]
 
 
-def _content_check(store: Store, path: str, content: bytes) -> Callable[[], str | None]:
-    def check() -> str | None:
-        try:
-            return None if store.read(path).content == content else path
-        except Missing:
-            return path
-
-    return check
+def _is(store: Store, path: str, content: bytes) -> bool:
+    try:
+        return store.read(path).content == content
+    except Missing:
+        return False
 
 
 def _failed(results: Iterable[str | None]) -> list[str]:

@@ -3,6 +3,7 @@
 | module | what it knows |
 |---|---|
 | ``store`` | ``Store``, what its answers look like, and what a path in it is |
+| ``content`` | bytes on their way in and out: how many, which, and whole |
 | ``folder`` | a folder of this machine |
 | ``s3`` ``s3_client`` ``s3_parts`` | S3 and what speaks its language, through s3fs |
 | ``others`` | every other URL that fsspec knows, with what little can be promised there |

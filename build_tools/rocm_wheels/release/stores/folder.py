@@ -2,7 +2,8 @@
 
 A file is written beside the others, out of sight (``.store/``), and linked to its place: a link fails where
 there is a file, so of two writers one is told. Where a file system has no hard links, and where a
-file is replaced, a lock on ``.store`` makes look and rename one step.
+file is replaced, a lock on ``.store`` makes look and rename one step. The tag of a file is when it was
+written, its size and its inode: some file systems keep times of whole seconds only.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from rocm_wheels.errors import ReleaseError, named
+from rocm_wheels.release.stores.content import content_digest, copied, require_digest
 from rocm_wheels.release.stores.store import (
     AGAIN,
     Changed,
@@ -27,6 +29,7 @@ from rocm_wheels.release.stores.store import (
     Missing,
     below,
     checked,
+    is_path,
 )
 from rocm_wheels.workspace import exclusive
 
@@ -35,7 +38,16 @@ _PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
 _OLD = 24 * 3600  # seconds; parts of writers that were killed
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_COPIES = {*_NO_LINKS, errno.EXDEV, errno.EINVAL, errno.EBADF}
+_MOST_AT_ONCE = 1 << 30
+_FULL = f"free some space, then {AGAIN}"
+_CLOSED = f"the store must be writable for you; then {AGAIN}"
+_TIPS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _CLOSED),
+    errno.EXDEV: "a store lies on one file system: name the folder that is mounted, or move what lies apart",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
 
 
 class FolderStore:
@@ -85,12 +97,12 @@ class FolderStore:
             raise Missing(f"there is no {path} in {self.url}")
         return digest_of_file(self._place(path))
 
-    def create(self, path: str, content: bytes | Path) -> str:
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file; of several writers one succeeds. Raises Exists."""
         place = self._place(path)
         if place.exists():
             raise Exists(f"{path} is in {self.url} already")
-        with self._part(place, content) as part:
+        with self._part(place, lambda file: _send(content, file, sha256)) as part:
             return self._appear(part, path)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
@@ -100,18 +112,28 @@ class FolderStore:
                 return self.create(path, content)
             except Exists as cause:
                 raise Changed(f"{path} was made by somebody else meanwhile") from cause
-        with self._part(self._place(path), content) as part, self._alone():
-            found = self.head(path)
-            if found is None or found.tag != tag:
-                raise Changed(f"{path} was changed by somebody else meanwhile")
-            os.replace(part, self._place(path))
-            return _tag(self._place(path).stat())
+        place, changed = self._place(path), Changed(f"{path} was changed by somebody else meanwhile")
+        if (found := self.head(path)) is None or found.tag != tag:
+            raise changed
+        with self._part(place, lambda file: _send(content, file, None)) as part, self._alone():
+            if (found := self.head(path)) is None or found.tag != tag:
+                raise changed
+            os.replace(part, place)
+            _settle(place.parent)
+            return _tag(place.stat())
 
     def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the folder (a reflink where the system has it). Raises Missing and Exists."""
+        """Copy a file inside the folder, by the system itself where it can. Raises Missing and Exists.
+
+        Btrfs and XFS only note that two files share their bytes; an NFS server copies for itself.
+        """
         if self.head(source) is None:
             raise Missing(f"there is no {source} in {self.url}")
-        return self.create(target, self._place(source))
+        place = self._place(target)
+        if place.exists():
+            raise Exists(f"{target} is in {self.url} already")
+        with self._part(place, lambda file: _copy(self._place(source), file)) as part:
+            return self._appear(part, target)
 
     def listing(self, prefix: str) -> Iterator[Listed]:
         """Yield the files below a folder, sorted by path."""
@@ -122,14 +144,14 @@ class FolderStore:
         """Return the names of the folders that lie directly in a folder."""
         try:
             with os.scandir(self.folder / below(prefix)) as found:
-                return sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+                return sorted(one.name for one in found if is_path(one.name) and one.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
         place = self._place(path)
-        with contextlib.suppress(FileNotFoundError):
+        with _said(place, "remove"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             place.unlink()
         with contextlib.suppress(OSError):  # there is something else in it
             while (place := place.parent) != self.folder:
@@ -145,7 +167,7 @@ class FolderStore:
     def _below(self, folder: Path, start: str) -> Iterator[Listed]:
         try:
             with os.scandir(folder) as found:
-                items = sorted((one for one in found if not one.name.startswith(".")), key=_sorted_as_path)
+                items = sorted((one for one in found if is_path(one.name)), key=_sorted_as_path)
         except (FileNotFoundError, NotADirectoryError):
             return
         for item in items:
@@ -157,40 +179,40 @@ class FolderStore:
                     yield Listed(start + item.name, state.st_size, _tag(state))
 
     @contextlib.contextmanager
-    def _part(self, place: Path, content: bytes | Path) -> Iterator[Path]:
+    def _part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
         """Write what is to appear at ``place``, out of sight; what is left of it goes in the end."""
-        parts = self.folder / _STATE / "parts"
+        parts, part = self.folder / _STATE / "parts", None
         try:
-            parts.mkdir(parents=True, exist_ok=True)
-            self._sweep(parts)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=parts)
-            part = Path(name)
-        except OSError as failure:
-            raise _said(failure, place) from failure
-        try:
-            try:
-                _write(handle, part, content)
-            except OSError as failure:
-                named(failure, place)
-                raise _said(failure, place) from failure
-            yield part
+            with _said(place, "write"):
+                parts.mkdir(parents=True, exist_ok=True)
+                self._sweep(parts)
+                handle, name = tempfile.mkstemp(dir=parts)
+                part = Path(name)
+                with os.fdopen(handle, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
+                os.utime(part, ns=(now, now))
+                os.chmod(part, 0o644)
+                yield part
         finally:
-            part.unlink(missing_ok=True)
+            if part is not None:
+                part.unlink(missing_ok=True)
 
     def _appear(self, part: Path, path: str) -> str:
         """Give a part its place, where nothing is. Raises Exists."""
         place = self._place(path)
         try:
             try:
-                _link(part, place)
+                _named(lambda: os.link(part, place), place)
             except OSError as failure:
                 if failure.errno not in _NO_LINKS:
                     raise
                 with self._alone():
                     if place.exists():
                         raise FileExistsError from None
-                    os.replace(part, place)
+                    _named(lambda: os.replace(part, place), place)
         except FileExistsError:
             raise Exists(f"{path} is in {self.url} already") from None
         _settle(place.parent)
@@ -207,34 +229,52 @@ class FolderStore:
         before = time.time() - _OLD
         with os.scandir(parts) as found:
             for item in found:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # gone since, or of somebody else
                     if item.stat().st_mtime < before:
                         os.unlink(item.path)
 
 
-def _write(handle: int, part: Path, content: bytes | Path) -> None:
-    if isinstance(content, Path):
-        os.close(handle)
-        shutil.copyfile(content, part)
-        handle = os.open(part, os.O_RDWR)
-    with os.fdopen(handle, "wb" if isinstance(content, bytes) else "rb+") as file:
-        if isinstance(content, bytes):
-            file.write(content)
-            file.flush()
-        os.fsync(file.fileno())
-    now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
-    os.utime(part, ns=(now, now))
-    os.chmod(part, 0o644)
+def _send(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
+    """Write what is to be sent, and see that it is what was meant."""
+    if isinstance(content, bytes):
+        file.write(content)
+        found = content_digest(content) if sha256 else ""
+    else:
+        with content.open("rb") as source:
+            found = copied(source, file)
+    require_digest(found, sha256, content)
 
 
-def _link(part: Path, place: Path) -> None:
-    """Link a part to its place, whose folder may go at any moment when another file in it is removed."""
-    for _ in range(_RETRIES):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.link(part, place)
+def _copy(source: Path, file: BinaryIO) -> None:
+    """Copy inside the system where that is known, else piece by piece."""
+    with source.open("rb") as original:
+        ask = getattr(os, "copy_file_range", None)
+        try:
+            while ask is not None and ask(original.fileno(), file.fileno(), _MOST_AT_ONCE):
+                pass
+        except OSError as failure:
+            if failure.errno not in _NO_COPIES:
+                raise
+        there = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        original.seek(there)
+        file.seek(there)
+        copied(original, file)  # what is left: nothing, as a rule
+
+
+def _named(work: Callable[[], None], place: Path) -> None:
+    """Give a part its place, whose folder may go at any moment when another file in it is removed."""
+    for attempt in range(_RETRIES):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
+        try:
+            work()
+        except FileNotFoundError:
+            if attempt + 1 == _RETRIES:
+                raise
+        else:
             return
-    os.link(part, place)
 
 
 def _settle(folder: Path) -> None:
@@ -247,14 +287,20 @@ def _settle(folder: Path) -> None:
             os.close(handle)
 
 
-def _said(failure: OSError, place: Path) -> ReleaseError:
-    said = ReleaseError(f"cannot write {place}")
-    said.tip = f"free some space, then {AGAIN}" if failure.errno in _FULL else AGAIN
-    return said
+@contextlib.contextmanager
+def _said(place: Path, what: str) -> Iterator[None]:
+    """Have a failure of the disk say what was to be done, and what may help. Raises ReleaseError."""
+    try:
+        yield
+    except OSError as failure:
+        named(failure, place)
+        said = ReleaseError(f"cannot {what} {place}")
+        said.tip = _TIPS.get(failure.errno or 0, AGAIN)
+        raise said from failure
 
 
 def _tag(state: os.stat_result) -> str:
-    return f"{state.st_mtime_ns:x}-{state.st_size:x}"
+    return f"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"
 
 
 def _sorted_as_path(item: os.DirEntry[str]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.release.stores.store import Store
+from rocm_wheels.shell import hide_credentials
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def open_store(url: str, env: Mapping[str, str]) -> Store:
@@ -17,17 +21,15 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     """
     from rocm_wheels.release.stores.folder import FolderStore
 
-    scheme = urlsplit(url).scheme
     if not url.strip():
         raise UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
-    if len(scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
-        folder = Path(url).expanduser()
-    elif scheme == "file":
-        from urllib.request import url2pathname
-
-        folder = Path(url2pathname(urlsplit(url).path))
-    elif scheme == "s3":
-        return _bucket(url, env)
+    parts = urlsplit(url)
+    if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
+        folder = _home_too(url)
+    elif parts.scheme == "file":
+        folder = _of_file_url(parts)
+    elif parts.scheme == "s3":
+        return _bucket(url.partition("://")[2], env)
     else:
         from rocm_wheels.release.stores.others import OtherStore
 
@@ -37,10 +39,36 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     return FolderStore(folder)
 
 
-def _bucket(url: str, env: Mapping[str, str]) -> Store:
+def _home_too(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as cause:
+        raise UsageError(
+            f"{path} is in the home of nobody", tip="name a folder, or s3://bucket/prefix"
+        ) from cause
+
+
+def _of_file_url(parts: SplitResult) -> Path:
+    from urllib.request import url2pathname
+
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise UsageError(
+            f"{hide_credentials(parts.geturl())} is no folder of this machine",
+            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+        )
+    return Path(url2pathname(parts.path))
+
+
+def _bucket(place: str, env: Mapping[str, str]) -> Store:
     from rocm_wheels.release.stores.s3 import S3Store
 
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    if not bucket:
-        raise UsageError(f"{url} names no bucket", tip="for example: s3://bucket/prefix")
+    bucket, _, prefix = place.partition("/")
+    if "@" in bucket:
+        raise UsageError(
+            f"s3://…@{place.rpartition('@')[2]}: credentials have no place in the URL of a store",
+            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        )
+    if not _BUCKET.fullmatch(bucket):
+        what = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
+        raise UsageError(f"s3://{place} {what}", tip="for example: s3://bucket/prefix")
     return S3Store(bucket, prefix, env)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.stores.store import Changed, Exists, Store
+from rocm_wheels.release.stores.store import Changed, Exists, Store, Unknown
 
 FOLDER = "probe"
 
@@ -25,6 +25,9 @@ def broken_promise(store: Store) -> str | None:
     path = f"{FOLDER}/{secrets.token_hex(8)}"
     try:
         tag = store.create(path, b"first")
+    except Unknown as unknown:
+        return f"it knows no conditional writes ({unknown})"
+    try:
         if not _is_refused(lambda: store.create(path, b"other"), Exists):
             return "a file is created where there is one (If-None-Match is ignored)"
         new = store.replace(path, b"second", tag)

@@ -11,6 +11,7 @@ the server refuses them when they arrive as others.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from urllib.parse import quote
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.stores import s3_parts
 from rocm_wheels.release.stores.attempts import Attempts, Passing, Refused
-from rocm_wheels.release.stores.s3_client import Client
+from rocm_wheels.release.stores.content import arriving, content_digest, content_size, require_digest
+from rocm_wheels.release.stores.s3_client import Client, tag_of
 from rocm_wheels.release.stores.store import (
     AGAIN,
     Changed,
@@ -28,10 +30,10 @@ from rocm_wheels.release.stores.store import (
     Head,
     Listed,
     Missing,
+    Unknown,
     below,
     checked,
-    content_digest,
-    content_size,
+    is_path,
 )
 
 
@@ -64,25 +66,22 @@ class S3Store:
         kept = _sha256(answer)
         if len(content) != answer["ContentLength"] or (kept and content_digest(content) != kept):
             raise Passing(f"{len(content)} bytes came, and not those that were written", unsure=False)
-        return Found(content, answer["ETag"])
+        return Found(content, tag_of(answer["ETag"]))
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises Missing."""
-        part = target.with_name(f".{target.name}.part")
-        try:
-            with part.open("wb") as file:
-                for piece in self._pieces(path):
-                    file.write(piece)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        hasher, found = hashlib.sha256(), self._there(path)
+        with arriving(target) as file:
+            for piece in self._pieces(path, found):
+                hasher.update(piece)
+                file.write(piece)
+            if found.sha256 and hasher.hexdigest() != found.sha256:
+                raise ReleaseError(f"{self._said(path)} gives other bytes than those that were written")
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the server gives out. Raises Missing."""
-        import hashlib
-
         hasher = hashlib.sha256()
-        for piece in self._pieces(path):
+        for piece in self._pieces(path, self._there(path)):
             hasher.update(piece)
         return hasher.hexdigest()
 
@@ -95,17 +94,27 @@ class S3Store:
             answer = self._client.call("head_object", **self._at(path))
         except Missing:
             return None
-        return Head(answer["ContentLength"], answer["ETag"], _sha256(answer))
+        return Head(answer["ContentLength"], tag_of(answer["ETag"]), _sha256(answer))
 
-    def create(self, path: str, content: bytes | Path) -> str:
+    def _there(self, path: str) -> Head:
+        found = self.head(path)
+        if found is None:
+            raise Missing(f"there is no {self._said(path)}")
+        return found
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file, a large one in parts. Raises Exists.
 
         A large one is looked for before it is sent; Ceph knows no condition for files of parts, so that of
         two that send one at the same moment both may succeed there.
         """
-        mark = s3_parts.Mark.new(path, content_digest(content))
-        work = s3_parts.putting(self._client, self._at(path), content, mark, self._attempts)
-        return self._once(path, mark, work, look_first=content_size(content) > s3_parts.PART)
+        large = content_size(content) > s3_parts.PART
+        sent = content if large or isinstance(content, bytes) else content.read_bytes()
+        sums = s3_parts.sums_of(sent)
+        require_digest(sums.sha256, sha256, content)
+        mark = s3_parts.Mark.new(path, sums.sha256)
+        work = s3_parts.putting(self._client, self._at(path), sent, sums, mark, attempts=self._attempts)
+        return self._once(path, mark, work, look_first=large)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises Changed."""
@@ -119,7 +128,8 @@ class S3Store:
         def put() -> str:
             if self.looks_first and ((found := self._head(path)) is None or found.tag != tag):
                 raise Refused
-            return self._exchange(path, {**s3_parts.body(content), **mark.said}, tag)
+            said = {**s3_parts.body(content), **mark.said}
+            return self._known(lambda: self._exchange(path, said, tag), looked=self.looks_first)
 
         try:
             return self._attempts.write(f"write {self._said(path)}", put, lambda: self._ours(path, mark))
@@ -138,25 +148,30 @@ class S3Store:
             # Ceph (16 at least) compares the header as it comes with an ETag that it keeps without quotes
             answer = self._client.call("put_object", **self._at(path), **said, IfMatch=tag.strip('"'))
             self._bare_tags = True
-        return str(answer["ETag"])
+        return tag_of(answer["ETag"])
 
     def copy(self, source: str, target: str) -> str:
         """Copy a file inside the bucket, on the server. Raises Missing and Exists.
 
         Many servers know no condition for copies: of two that copy at one moment both may succeed.
         """
-        found = self.head(source)
-        if found is None:
-            raise Missing(f"there is no {self._said(source)}")
+        found = self._there(source)
         mark = s3_parts.Mark.new(target, found.sha256)
-        work = s3_parts.copying(self._client, self._at(source), self._at(target), found, mark)
-        return self._once(target, mark, work, look_first=True)
+        places = self._at(source), self._at(target)
+        work = s3_parts.copying(self._client, *places, found, mark, attempts=self._attempts)
+        try:
+            return self._once(target, mark, work, look_first=True)
+        except Exists:
+            if self.head(target) is not None:
+                raise
+            raise ReleaseError(f"{self._said(source)} changed while it was copied", tip=AGAIN) from None
 
     def listing(self, prefix: str) -> Iterator[Listed]:
         """Yield the files below a folder, sorted by path."""
         for answer in self._pages(below(prefix)):
             for item in answer.get("Contents", ()):
-                yield Listed(item["Key"].removeprefix(self._prefix), item["Size"], item["ETag"])
+                if is_path(path := item["Key"].removeprefix(self._prefix)):
+                    yield Listed(path, item["Size"], tag_of(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
@@ -166,7 +181,7 @@ class S3Store:
             for answer in self._pages(below(prefix), Delimiter="/")
             for item in answer.get("CommonPrefixes", ())
         ]
-        return sorted(found)
+        return sorted(filter(is_path, found))
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -186,12 +201,22 @@ class S3Store:
         def create() -> str:
             if (self.looks_first or look_first) and self._head(path) is not None:
                 raise Refused
-            return work()
+            return self._known(work, looked=self.looks_first or look_first)
 
         try:
             return self._attempts.write(f"write {self._said(path)}", create, lambda: self._ours(path, mark))
         except Refused:
             raise Exists(f"{self._said(path)} exists already") from None
+
+    def _known(self, work: s3_parts.Work, *, looked: bool) -> str:
+        """Do a write; after a look at what is there, without its condition if the server has none."""
+        try:
+            return work()
+        except Unknown as unknown:
+            if not looked or unknown.operation in self._client.without:
+                raise
+            self._client.without.add(unknown.operation)
+            return work()
 
     def _ours(self, path: str, mark: s3_parts.Mark) -> str | None:
         """Return the tag of a file if it is the one of this very write."""
@@ -199,13 +224,10 @@ class S3Store:
             answer = self._client.call("head_object", **self._at(path))
         except Missing:
             return None
-        return str(answer["ETag"]) if answer.get("Metadata", {}).get("write") == mark.write else None
+        return tag_of(answer["ETag"]) if answer.get("Metadata", {}).get("write") == mark.write else None
 
-    def _pieces(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file, all of one version of it. Raises Missing."""
-        found = self.head(path)
-        if found is None:
-            raise Missing(f"there is no {self._said(path)}")
+    def _pieces(self, path: str, found: Head) -> Iterator[bytes]:
+        """Yield the bytes of a file, all of one version of it."""
         for first in range(0, found.size, s3_parts.PART):
             last = min(first + s3_parts.PART, found.size) - 1
 

@@ -9,10 +9,19 @@ from urllib.parse import urlsplit
 
 from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.release.stores.attempts import Passing, Refused
-from rocm_wheels.release.stores.store import Missing
+from rocm_wheels.release.stores.store import AGAIN, Missing, Unknown
+from rocm_wheels.shell import hide_credentials
 
 _NOT_DONE = {429, 503}  # what S3 says before it has done anything (SlowDown)
 _CONFLICT = 409  # another write of the same file is under way (S3, "conditional writes")
+_PASSING = {"RequestTimeout", "InternalError", "NoSuchUpload"}  # an upload that is gone: begun again
+_TIPS = {
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
+    "ExpiredToken": f"the credentials have expired: get new ones, then {AGAIN}",
+    "EntityTooLarge": "the server takes no file of this size",
+    "QuotaExceeded": f"the bucket is full: free some space, then {AGAIN}",
+    "XMinioStorageFull": f"the server is full: free some space, then {AGAIN}",
+}
 _EXTRA = "pip install 'rocm-wheels[s3]'"
 
 
@@ -22,21 +31,27 @@ class Client:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+        self.without: set[str] = set()  # writes that the server knows no conditions for
         self._made: Any = None
         self._lock = threading.Lock()
 
     def url(self, bucket: str) -> str:
-        """Return the URL of a bucket."""
+        """Return the URL of a bucket, without credentials."""
         if self._endpoint:
-            return f"{self._endpoint.rstrip('/')}/{bucket}"
-        return f"https://{bucket}.s3.amazonaws.com"
+            return f"{hide_credentials(self._endpoint).rstrip('/')}/{bucket}"
+        region = _region(self._env)
+        return (
+            f"https://{bucket}.s3.{region}.amazonaws.com" if region else f"https://{bucket}.s3.amazonaws.com"
+        )
 
     def call(self, operation: str, **asked: Any) -> Any:
         """Return the answer of the server.
 
         Raises Passing for what may succeed later, Refused for a condition that does not hold, Missing for
-        a file or bucket that is not there, and ReleaseError for everything else.
+        a file that is not there, Unknown for what the server has not, and ReleaseError for everything else.
         """
+        if operation in self.without:
+            asked = {key: value for key, value in asked.items() if key not in ("IfMatch", "IfNoneMatch")}
         return self._told(operation, asked, lambda filesystem: filesystem.call_s3(operation, **asked))
 
     def body(self, operation: str, **asked: Any) -> tuple[Any, bytes]:
@@ -69,6 +84,7 @@ class Client:
     def _told(self, operation: str, asked: Mapping[str, Any], work: Callable[[Any], Any]) -> Any:
         filesystem = self._filesystem()
         from botocore import exceptions as known  # type: ignore[import-untyped]
+        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
         lost = known.HTTPClientError, known.ConnectionError, known.IncompleteReadError, OSError
         where = f"s3://{asked['Bucket']}/{asked.get('Key', '')}"
@@ -81,7 +97,7 @@ class Client:
             both = failure, failure.__cause__
             if answer := next((one for one in both if isinstance(one, known.ClientError)), None):
                 raise _meant(answer, operation, where) from failure
-            if isinstance(failure, lost) or _is_of_connections(failure):
+            if isinstance(failure, (*lost, ResponseParserError)) or _is_of_connections(failure):
                 raise Passing(f"{where}: {str(failure) or type(failure).__name__}", unsure=True) from failure
             if isinstance(failure, known.BotoCoreError):
                 raise ReleaseError(f"{operation} of {where} cannot be asked for") from failure
@@ -90,7 +106,10 @@ class Client:
 
 def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
-        raise UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server")
+        raise UsageError(f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]!r} is not the URL of a server")
+    if "@" in endpoint:
+        tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
+        raise UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
     settings: dict[str, Any] = {
         # newer checksums are unknown to many servers; what arrived is told by the ETag
         "request_checksum_calculation": "when_required",
@@ -98,7 +117,7 @@ def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "max_pool_connections": 32,
     }
-    if region := env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"):
+    if region := _region(env):
         settings["region_name"] = region
     elif endpoint:
         settings["region_name"] = "us-east-1"
@@ -115,24 +134,37 @@ def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
     }
 
 
+def _region(env: Mapping[str, str]) -> str:
+    return env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
+
+
 def _meant(failure: Any, operation: str, where: str) -> Exception:
     said = failure.response.get("Error", {})
     status = int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code, message = str(said.get("Code", "")), str(said.get("Message", ""))
     if status == 412:
         return Refused()
+    if status == 501 or code == "NotImplemented":
+        unknown = Unknown(f"{operation} of {where}: {status} {code} {message}".rstrip())
+        unknown.operation = operation
+        return unknown
     if status == _CONFLICT or status in _NOT_DONE:
         return Passing(f"{where}: {status} {code}", unsure=status != _CONFLICT)
     if code in ("BadDigest", "IncompleteBody"):
         return Passing(f"{where}: the bytes did not arrive as they are", unsure=False)
-    if status >= 500 or code in ("RequestTimeout", "InternalError"):
+    if status >= 500 or code in _PASSING:
         return Passing(f"{where}: {status} {code}", unsure=True)
     if code == "NoSuchBucket":
         return ReleaseError(f"there is no bucket {where.split('/')[2]}", tip="make it, or name another")
     if status == 404:
         return Missing(f"there is no {where}")
-    tip = "the credentials must allow it" if status in (401, 403) else None
+    tip = _TIPS.get(code) or ("the credentials must allow it" if status in (401, 403) else None)
     return ReleaseError(f"{operation} of {where}: {status} {code} {message}".rstrip(), tip=tip)
+
+
+def tag_of(etag: str) -> str:
+    """Return an ETag as it is compared: a proxy that compresses makes it weak, some leave out its quotes."""
+    return '"{}"'.format(etag.removeprefix("W/").strip('"'))
 
 
 def _is_of_connections(failure: Exception) -> bool:

@@ -18,7 +18,8 @@ from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.parallel import each
 from rocm_wheels.release.stores.attempts import Attempts, Passing
-from rocm_wheels.release.stores.s3_client import Client
+from rocm_wheels.release.stores.content import changed_meanwhile
+from rocm_wheels.release.stores.s3_client import Client, tag_of
 from rocm_wheels.release.stores.store import Head
 
 PART = 16 << 20  # bytes; S3 takes 10,000 parts
@@ -54,58 +55,86 @@ class Mark:
         return {"Metadata": {**sha256, "write": self.write}, "ContentType": self.kind}
 
 
-def putting(client: Client, at: _At, content: bytes | Path, mark: Mark, attempts: Attempts) -> Work:
-    """Return the work that creates a file and returns its ETag."""
-    if isinstance(content, Path) and content.stat().st_size > PART:
-        return lambda: _put_parts(client, at, content, mark, attempts)
-    return lambda: _put(client, at, content if isinstance(content, bytes) else content.read_bytes(), mark)
+@dataclass(frozen=True)
+class Sums:
+    """What is to be sent: its sha256 (hex), and the MD5 (base64) of each part where it goes in several."""
+
+    sha256: str
+    parts: tuple[str, ...] = ()
 
 
-def copying(client: Client, source: _At, target: _At, found: Head, mark: Mark) -> Work:
+def sums_of(content: bytes | Path) -> Sums:
+    """Read what is to be sent, once, a large file part by part."""
+    if isinstance(content, bytes):
+        return Sums(hashlib.sha256(content).hexdigest())
+    hasher, parts = hashlib.sha256(), []
+    with content.open("rb") as file:
+        while piece := file.read(PART):
+            hasher.update(piece)
+            parts.append(_md5(piece))
+    return Sums(hasher.hexdigest(), tuple(parts))
+
+
+def putting(
+    client: Client, at: _At, content: bytes | Path, sums: Sums, mark: Mark, *, attempts: Attempts
+) -> Work:
+    """Return the work that creates a file, of bytes or in parts, and returns its ETag."""
+    if isinstance(content, bytes):
+        return lambda: _put(client, at, content, mark)
+    return lambda: _put_parts(client, at, content, sums, mark, attempts=attempts)
+
+
+def copying(client: Client, source: _At, target: _At, found: Head, mark: Mark, *, attempts: Attempts) -> Work:
     """Return the work that copies a file on the server and returns the new one's ETag."""
     from_there = {
         "CopySource": dict(source),
         "CopySourceIfMatch": found.tag,
     }
     if found.size > _COPIED_PART:
-        return lambda: _copy_parts(client, target, from_there, found, mark)
+        return lambda: _copy_parts(client, target, from_there, found, mark, attempts=attempts)
     asked = {**from_there, **mark.said, "MetadataDirective": "REPLACE", "IfNoneMatch": "*"}
-    return lambda: str(client.call("copy_object", **target, **asked)["CopyObjectResult"]["ETag"])
+    return lambda: tag_of(client.call("copy_object", **target, **asked)["CopyObjectResult"]["ETag"])
 
 
 def _put(client: Client, at: _At, content: bytes, mark: Mark) -> str:
     asked = {**body(content), **mark.said, "IfNoneMatch": "*"}
-    return str(client.call("put_object", **at, **asked)["ETag"])
+    return tag_of(client.call("put_object", **at, **asked)["ETag"])
 
 
 def body(content: bytes) -> dict[str, Any]:
     """Return bytes to send, with the sum by which a server knows that they have arrived."""
-    digest = hashlib.md5(content, usedforsecurity=False).digest()
-    return {"Body": content, "ContentMD5": b64encode(digest).decode()}
+    return {"Body": content, "ContentMD5": _md5(content)}
 
 
-def _put_parts(client: Client, at: _At, path: Path, mark: Mark, attempts: Attempts) -> str:
-    size = path.stat().st_size
+def _md5(content: bytes) -> str:
+    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
+
+def _put_parts(client: Client, at: _At, path: Path, sums: Sums, mark: Mark, *, attempts: Attempts) -> str:
     def send(number: int) -> dict[str, Any]:
         with path.open("rb") as file:
             file.seek((number - 1) * PART)
             piece = file.read(PART)
         asked = {"UploadId": upload, "PartNumber": number, **body(piece)}
+        if asked["ContentMD5"] != sums.parts[number - 1]:
+            raise changed_meanwhile(path)
         what = f"send part {number} of {path.name}"
         answer = attempts.read(what, lambda: client.call("upload_part", **at, **asked))
         return {"ETag": answer["ETag"], "PartNumber": number}
 
     upload = client.call("create_multipart_upload", **at, **mark.said)["UploadId"]
-    return _together(client, at, upload, send, range(1, -(-size // PART) + 1))
+    return _together(client, at, upload, send, range(1, len(sums.parts) + 1))
 
 
-def _copy_parts(client: Client, target: _At, from_there: Mapping[str, Any], found: Head, mark: Mark) -> str:
+def _copy_parts(
+    client: Client, target: _At, from_there: _At, found: Head, mark: Mark, *, attempts: Attempts
+) -> str:
     def copy(number: int) -> dict[str, Any]:
         first = (number - 1) * _COPIED_PART
         span = f"bytes={first}-{min(first + _COPIED_PART, found.size) - 1}"
         asked = {"UploadId": upload, "PartNumber": number, "CopySourceRange": span}
-        answer = client.call("upload_part_copy", **target, **from_there, **asked)
+        what = f"copy part {number} of {target['Key']}"
+        answer = attempts.read(what, lambda: client.call("upload_part_copy", **target, **from_there, **asked))
         return {"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": number}
 
     upload = client.call("create_multipart_upload", **target, **mark.said)["UploadId"]
@@ -119,7 +148,7 @@ def _together(
     try:
         parts = each(part, numbers, jobs=_JOBS)
         asked = {"UploadId": upload, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
-        return str(client.call("complete_multipart_upload", **at, **asked)["ETag"])
+        return tag_of(client.call("complete_multipart_upload", **at, **asked)["ETag"])
     except Exception as failure:
         if not (isinstance(failure, Passing) and failure.unsure):  # else it may be under way
             _abort(client, at, upload)

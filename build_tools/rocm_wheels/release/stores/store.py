@@ -30,6 +30,12 @@ class Changed(ReleaseError):
     """A file is not the one any more that was to be replaced."""
 
 
+class Unknown(ReleaseError):
+    """The store does not know what it was asked for: a condition, as a rule."""
+
+    operation = ""
+
+
 @dataclass(frozen=True)
 class Found:
     """A file that was read, and the tag that it had then."""
@@ -89,8 +95,11 @@ class Store(Protocol):
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the store gives out. Raises Missing."""
 
-    def create(self, path: str, content: bytes | Path) -> str:
-        """Write a new file and return its tag. Raises Exists when there is one, whoever was first."""
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file and return its tag. Raises Exists when there is one, whoever was first.
+
+        ``sha256`` (hex) is what the bytes must have that are sent; others are refused and never seen.
+        """
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag, and return the new one. Raises Changed for any other.
@@ -114,9 +123,14 @@ class Store(Protocol):
         """Return where a file is, for people and installers."""
 
 
+def is_path(path: str) -> bool:
+    """Tell whether something may be a path in a store. What else lies there is none of its files."""
+    return all(_PART.fullmatch(part) for part in path.split("/"))
+
+
 def checked(path: str) -> str:
     """Return a path that may be in a store. Raises UsageError for one that leads elsewhere."""
-    if not all(_PART.fullmatch(part) for part in path.split("/")):
+    if not is_path(path):
         raise UsageError(f"{path!r} is no path in a store")
     return path
 
@@ -124,17 +138,3 @@ def checked(path: str) -> str:
 def below(prefix: str) -> str:
     """Return a prefix as all paths below it begin."""
     return f"{checked(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
-
-
-def content_size(content: bytes | Path) -> int:
-    """Return how many bytes are to be written."""
-    return content.stat().st_size if isinstance(content, Path) else len(content)
-
-
-def content_digest(content: bytes | Path) -> str:
-    """Return the sha256 (hex) of what is to be written."""
-    import hashlib
-
-    from rocm_wheels.wheels.members import digest_of_file
-
-    return digest_of_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
