@@ -113,6 +113,13 @@ EDITS: dict[str, tuple[Edit, str, Callable[[dict[str, bytes]], None]]] = {
         "demo-1.0-py3-none-any.whl",
         lambda files: files.pop(f"{INFO}/entry_points.txt") and None,
     ),
+    "members": (
+        Edit(members={"demo/__init__.py": b"x = 2\n", "demo-1.0.data/scripts/run": b"#!python3\n"}),
+        "demo-1.0-py3-none-any.whl",
+        lambda files: files.update(
+            {"demo/__init__.py": b"x = 2\n", "demo-1.0.data/scripts/run": b"#!python3\n"}
+        ),
+    ),
     "nothing": (Edit(), "demo-1.0-py3-none-any.whl", lambda _: None),
 }
 
@@ -260,6 +267,8 @@ def test_signatures_of_another_record_are_left_out_and_told(
             Edit(put={"licenses/LICENSE": b""}, drop=frozenset({"licenses/LICENSE"})),
             "is to be put and to be left",
         ),
+        (Edit(members={"demo/gone.py": b""}), f"has no demo/gone.py outside {INFO}"),
+        (Edit(members={f"{INFO}/WHEEL": b""}), f"has no {INFO}/WHEEL outside {INFO}"),
         (Edit(put={"Entry_Points.txt": b""}), "entry_points.txt where names are compared without case"),
         (Edit(put={"licenses": b""}), "licenses is a folder of the wheel"),
         (Edit(put={"entry_points.txt/x": b""}), "entry_points.txt is a file of the wheel"),

@@ -121,6 +121,7 @@ def written(wheel: Wheel, folder: Path) -> Path:
     requirements=st.none() | st.lists(REQUIREMENT, max_size=4, unique=True),
     put=st.dictionaries(INFO_FILE, st.binary(max_size=40), max_size=2),
     drops=st.integers(0, 3),
+    changes=st.integers(0, 3),
 )
 def test_the_expected_tree_comes_out(  # noqa: PLR0917
     wheel: Wheel,
@@ -130,6 +131,7 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
     requirements: list[str] | None,
     put: dict[str, bytes],
     drops: int,
+    changes: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as box:
         folder = Path(box)
@@ -145,12 +147,14 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
                 return
         drop = frozenset(sorted(wheel.info.keys() - put.keys())[:drops])
         asked = None if requirements is None else (lambda _old: requirements)
-        edit = Edit(version, None, build, None, label, asked, put, drop)
+        members = {name: text + b"!" for name, text in sorted(wheel.files.items())[:changes]}
+        edit = Edit(version, None, build, None, label, asked, put, drop, members)
         done = rewrite_wheel(source, folder / "out", edit)
         new = replace(
             wheel,
             version=version or wheel.version,
             requirements=wheel.requirements if requirements is None else requirements,
+            files={**wheel.files, **members},
             info={**{name: text for name, text in wheel.info.items() if name not in drop}, **put},
         )
         expected = new.tree()

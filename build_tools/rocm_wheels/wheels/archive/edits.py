@@ -38,7 +38,8 @@ class Edit:
     the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too; a wheel for a
     platform is no longer said to be pure.
     ``requirements`` maps the old Requires-Dist values to the new ones. ``put`` and ``drop`` are files in
-    ``*.dist-info``, named without that folder.
+    ``*.dist-info``, named without that folder. ``members`` are new contents of files elsewhere, by the whole
+    names that they have.
     """
 
     version: str | None = None
@@ -49,6 +50,7 @@ class Edit:
     requirements: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     put: Mapping[str, bytes] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
+    members: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def plan_edit(file_name: str, sizes: Mapping[str, int], texts: Mapping[str, byte
         raise UsageError(f"{', '.join(both)} is to be put and to be left out")
     for name in put:
         _require_free(name, sizes)
-    contents = {name: text for name, text in {**changed, **put}.items() if texts.get(name) != text}
+    if strange := sorted(name for name in edit.members if name not in sizes or name.startswith(f"{folder}/")):
+        raise UsageError(f"{file_name} has no {', '.join(strange)} outside {folder}")
+    new_texts = {**changed, **put, **edit.members}
+    contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
     lines: dict[str, RecordEntry | None] = {plan.renamed(name): None for name in dropped}
     lines |= {plan.renamed(name): _entry(plan.renamed(name), text) for name, text in contents.items()}
     signed = {record + suffix for suffix in SIGNATURES} & sizes.keys()

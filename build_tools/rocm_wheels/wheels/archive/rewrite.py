@@ -1,4 +1,4 @@
-"""A wheel with other dist-info files, every other member copied as it is.
+"""A wheel with other dist-info files, or a few others of its files; every other member copied as it is.
 
 The compressed bytes of a member that is not touched go from file to file as one extent with
 their neighbours; only METADATA, WHEEL and RECORD are inflated, and only what is new is hashed. The same
@@ -60,7 +60,7 @@ def rewrite_wheel(source: Path, folder: Path, edit: Edit, *, replace: bool = Fal
         target = folder / edited_name(source.name, edit)
         with beside(target) as hidden:
             with Sink(archive.descriptor, hidden.number, target) as sink:
-                sink.copy_ahead(_lead(archive))  # while we look at METADATA, WHEEL and RECORD
+                sink.copy_ahead(_lead(archive, edit))  # while we look at METADATA, WHEEL and RECORD
                 plan = _plan(archive, edit)
                 size = _write(archive, plan, sink)
             archive.require_unchanged()
@@ -103,12 +103,13 @@ def _plan(archive: WheelArchive, edit: Edit) -> Plan:
         raise DataError(f"{archive.path} cannot be edited") from cause
 
 
-def _lead(archive: WheelArchive) -> int:
+def _lead(archive: WheelArchive, edit: Edit) -> int:
     """Return up to where an archive stays as it is, whatever becomes of its dist-info files."""
     end = 0
     for entry in archive.entries:
         top = entry.name.partition("/")[0]
-        if entry.header != end or not entry.as_is or top.endswith((".dist-info", ".data")):
+        named = entry.name in edit.members or top.endswith((".dist-info", ".data"))
+        if entry.header != end or not entry.as_is or named:
             break
         end = entry.end
     return end
