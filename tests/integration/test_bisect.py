@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,8 +27,11 @@ from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
 from rocm_wheels.release.promotion.copying import copy_set
 from rocm_wheels.release.sets import find_set
+from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores import open_store
 from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.views.public import set_public
 
 COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
 # torch says in which set it is; the folder of the script says what to do besides
@@ -55,8 +58,13 @@ class Bench:
 
     root: Path
     store: FolderStore
-    ids: list[str]
-    env: dict[str, str] = field(default_factory=dict)
+    plans: list[StagePlan]
+    env: dict[str, str]
+
+    @property
+    def ids(self) -> list[str]:
+        """The sets, oldest first."""
+        return [plan.document.id for plan in self.plans]
 
     def words(self, script: Path, *more: str, good: int = 0, bad: int = COUNT - 1) -> list[str]:
         """Return the words of the command; the script is what is run."""
@@ -70,10 +78,14 @@ class Bench:
         return ["bisect", str(self.store.folder), *ends, *where, *more, "--", "python", str(script)]
 
 
+def created(number: int) -> str:
+    return f"2026-11-{number + 1:02}T00:00:00Z"
+
+
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     root = tmp_path_factory.mktemp("bench")
-    store, ids = FolderStore(root / "store"), []
+    store, plans = FolderStore(root / "store"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         add_wheels(root / "rocm", [rocm_wheel(root)], now="2026-11-01T00:00:00Z")
@@ -86,15 +98,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
             if number != NOT_INSTALLABLE:
                 world.wheels = [triton, *(one for one in world.wheels if not one.name.startswith("triton"))]
             plan = world.plan()
-            send(store, plan, now=f"2026-11-{number + 1:02}T00:00:00Z")
-            ids.append(plan.document.id)
+            send(store, plan, now=created(number))
+            plans.append(plan)
         renew_listing(store, Places(load_layout(), FAMILY))
     env = {
         "UV_CACHE_DIR": str(root / "uv"),
         "UV_LINK_MODE": "copy",
         "UV_DEFAULT_INDEX": (root / "rocm").as_uri(),
     }
-    return Bench(root, store, ids, env)
+    return Bench(root, store, plans, env)
 
 
 @pytest.fixture
@@ -292,9 +304,25 @@ def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.
     assert (found["first_bad"], found["last_good"]) == (bench.ids[7], bench.ids[3])
     assert tried(script) == [2, 7, 3]
     _, err = asked(bench.words(script, "--channel", "nightly"), capsys, 15)
-    assert f"{bench.ids[0]} was never on nightly of {FAMILY}" in err
+    assert f"{bench.ids[0]} was never on nightly; did you mean" in err
     _, err = asked(bench.words(script, "--channel", "stable"), capsys, 15)
-    assert f"nothing was promoted to stable of {FAMILY}" in err
+    assert "nothing was promoted to stable in" in err
+
+
+def test_sets_of_a_store_that_is_no_folder_are_copied(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(f"memory://bisect-{os.getpid()}-{script.parent.name}", {})
+    store.looks_first = True
+    for number in (3, 4, 5):
+        send(store, bench.plans[number], now=created(number))
+    set_public(store, load_layout(), None, ((bench.root / "rocm").as_uri(),))
+    words = [word for word in bench.words(script, "--json", good=3, bad=5) if "rocm/" not in word]
+    words.remove("--extra-index")
+    words[1] = store.url
+    found = json.loads(asked(words, capsys)[0])
+    assert (found["first_bad"], found["last_good"]) == (bench.ids[5], bench.ids[4])
+    assert tried(script) == [3, 5, 4] and left(script, "copied") == []
 
 
 def test_no_network_is_no_property_of_a_set(
@@ -334,9 +362,10 @@ def test_no_network_is_no_property_of_a_set(
         (["--good", "{ids[8]}"], 2, "{ids[8]} cannot be both good and bad"),
         (["--bad", "{ids[0]}", "--good", "{ids[1]}"], 2, "{ids[1]} is good and was made on 2026-11-02"),
         (["--family", "gfx110X-all"], 15, "there is no set {ids[0]} of gfx110X-all"),
+        (["--store-url", "wheels.example.org"], 2, "'wheels.example.org' is no URL of a folder"),
         (["--work-dir", ""], 2, "the path is empty"),
         (["--work-dir", "{script}"], 2, "is a file"),
-        (["--channel", "nigthly"], 15, "nothing was promoted to nigthly of"),
+        (["--channel", "nigthly"], 15, "nothing was promoted to nigthly in"),
     ],
 )  # fmt: skip
 def test_wrong_questions(  # noqa: PLR0917 - pytest passes them by name

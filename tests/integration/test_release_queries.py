@@ -28,6 +28,7 @@ from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.promotion.channel import Channel, Event, Pending, Shown, write_channel
 from rocm_wheels.release.sets import SetDocument, SetLock, set_id
 from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.views.public import set_public
 
 LAYOUT = load_layout()
 STAGED, RELEASED = Places(LAYOUT, FAMILY), Places(LAYOUT, FAMILY, "release")
@@ -181,6 +182,27 @@ def test_the_last_known_good_is_one_that_nobody_took_back(store: FolderStore, as
     assert "tests failed" in ask("--last-good", "--channel", "stable", "--passed", "gfx1030", code=15)
     plain = ask("--last-good", "--channel", "stable")
     assert f"gfx1030: none of 1 sets that are for it\n  not: {IDS[3]}: tests failed on gfx1030" in plain
+
+
+def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: Ask) -> None:
+    known(store, 1, "smoke")
+    channel(store, "nightly", (1,))
+    set_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
+    (found,) = ask("--last-good", "--passed", "gfx1030", "--channel", "nightly", "--json")["answers"]
+    index = f"https://wheels.example.org/{RELEASED.index(IDS[1])}/"
+    assert found["index"] == index
+    indexes = f"--index {index} --index https://rocm.example.org/simple/"
+    assert found["install"] == f"uv pip install {indexes} torch==2.9.1+rocm7.1.0"
+    (shows,) = ask("--channel", "nightly", "--json")["channels"]
+    assert shows["index"] == f"https://wheels.example.org/{RELEASED.channel_pages('nightly')}/"
+    assert [one["index"] for one in shows["sets"]] == [index]
+
+
+def test_the_kernels_of_the_target_are_installed_with_it() -> None:
+    parts = [wheel("torch"), wheel("torch-device-gfx1030"), wheel("torch-device-gfx1031"), wheel("triton")]
+    command = queries.install_command(a_set(*parts, layout="multi-arch"), "https://i/", "gfx1030")
+    pins = ["torch[device-gfx1030]==2.9.1+rocm7.1.0", "triton==2.9.1+rocm7.1.0"]
+    assert shlex.split(command) == ["uv", "pip", "install", "--index", "https://i/", *pins]
 
 
 def test_a_set_that_is_being_taken_away_is_not_good(store: FolderStore, ask: Ask) -> None:

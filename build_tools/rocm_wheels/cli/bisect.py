@@ -74,7 +74,11 @@ with --plan:
 )
 @click.option("--find-links", multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
 @click.option("--pre", is_flag=True, help="Take pre-releases of what the sets require, too.")
-@click.option("--store-url", default="", metavar="URL", help="Where STORE is served to installers.")
+@click.option(
+    "--store-url",
+    metavar="URL",
+    help="Where STORE is served to installers [default: a folder is read; of others, sets are copied].",
+)
 @click.option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
 @click.option("--plan", is_flag=True, help="Print which sets there are and how many would be tried.")
 @click.option(
@@ -126,6 +130,7 @@ def _asked(line: Line, words: tuple[str, ...], given: Mapping[str, Any], env: Ma
 
     from rocm_wheels.model.gfx import base_target, parse_targets
     from rocm_wheels.release.bisect.question import Asked
+    from rocm_wheels.release.views.public import checked_url, read_public
     from rocm_wheels.sdk.interpreters import find_interpreters
 
     targets = _here(env) if given["gfx"] is None else parse_targets(given["gfx"], what="--gfx")
@@ -138,9 +143,9 @@ def _asked(line: Line, words: tuple[str, ...], given: Mapping[str, Any], env: Ma
         python=python.path,
         python_version=f"{python.tag[2]}.{python.tag[3:]}",
         targets=tuple(dict.fromkeys(base_target(one) for one in targets)),
-        extra_indexes=given["extra_index"],
+        extra_indexes=given["extra_index"] or read_public(line.store, line.layout).other_indexes,
         find_links=tuple(_place(one) for one in given["find_links"]),
-        served=given["store_url"],
+        served=checked_url(given["store_url"]) if given["store_url"] is not None else "",
         pre=given["pre"],
     )
 

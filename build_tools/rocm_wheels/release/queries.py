@@ -14,7 +14,7 @@ from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.model.gfx import base_target, gfx_families, gfx_targets
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.evidence_store import evidence_of
-from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.policy import CHANNELS, Policy
 from rocm_wheels.release.gate.verdict import ShownState, TargetState, Verdict, shown_state
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
@@ -22,6 +22,7 @@ from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
 from rocm_wheels.release.sets import SetDocument, families, read_set
 from rocm_wheels.release.standing import Candidate, TestKind, last_known_good, newest_passed, standings
 from rocm_wheels.release.stores.store import Store
+from rocm_wheels.release.views.public import Public, read_public
 from rocm_wheels.shell import shell_line
 
 
@@ -86,7 +87,9 @@ def require_target(text: str) -> str:
 
 def families_asked(inquiry: Inquiry) -> list[str]:
     """Return the families to look at. Raises ReleaseError for one that the store does not have."""
-    known = families(inquiry.store, layout=inquiry.layout)
+    store, layout = inquiry.store, inquiry.layout
+    areas: tuple[Area, ...] = ("staging", "release")
+    known = sorted({one for area in areas for one in families(store, area=area, layout=layout)})
     if inquiry.family is None:
         return known
     if inquiry.family not in known:
@@ -99,6 +102,7 @@ def families_asked(inquiry: Inquiry) -> list[str]:
 def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
     """Return what a channel shows, for each family for which anything ever came to it."""
     store, layout = inquiry.store, inquiry.layout
+    public = read_public(store, layout)
     found = []
     for family in families_asked(inquiry):
         places = Places(layout, family, "release")
@@ -109,8 +113,8 @@ def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
         for shown in reversed(held.channel.sets):
             document = read_set(store, family, shown.set, area="release", layout=layout)
             states = _states(inquiry, document, name)
-            sets.append(ShownNow(shown, document, _index(inquiry, document, "release"), *states))
-        index = store.url_of(f"{places.channel_pages(name)}/")
+            sets.append(ShownNow(shown, document, _index(inquiry, document, "release", public), *states))
+        index = _address(store, public, f"{places.channel_pages(name)}/")
         found.append(ChannelNow(held.channel, index, tuple(sets)))
     return found
 
@@ -128,14 +132,20 @@ def last_good(inquiry: Inquiry, gfx: Sequence[str] = (), *, channel: str | None 
     return [search.answer(one, good=True) for one in gfx or search.targets]
 
 
-def install_command(document: SetDocument, index: str) -> str:
-    """Return a command that installs all projects of a set; what they require comes from PyPI, too.
+def install_command(document: SetDocument, index: str, gfx: str, others: Sequence[str] = ()) -> str:
+    """Return a command that installs all projects of a set; the rest comes from other indexes, then PyPI.
 
     uv looks for each project in the first index that has it: what the set has comes from nowhere else.
     """
-    versions = {file.project: file.version for file in document.files if "-device-" not in file.project}
-    pins = [f"{project}=={version}" for project, version in sorted(versions.items())]
-    return shell_line(["uv", "pip", "install", "--index", index, *pins])
+    versions = {file.project: file.version for file in document.files}
+    pins = []
+    for project in sorted(versions):
+        if "-device-" not in project:
+            kernels = f"[device-{gfx}]" if f"{project}-device-{gfx}" in versions else ""
+            pins.append(f"{project}{kernels}=={versions[project]}")
+    preview = ["--preview-features", "wheel-variants"] if document.layout == "variants" else []
+    indexes = [word for one in (index, *others) for word in ("--index", one)]
+    return shell_line(["uv", "pip", "install", *preview, *indexes, *pins])
 
 
 @dataclass(frozen=True)
@@ -159,10 +169,12 @@ class _Search:
     inquiry: Inquiry
     channel: str | None
     entries: list[_Entry] = field(init=False)
+    public: Public = field(init=False)
     taken_back: dict[str, str] = field(default_factory=dict)
     read: dict[tuple[str, str], Candidate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.public = read_public(self.inquiry.store, self.inquiry.layout)
         found: list[_Entry] = []
         for family in families_asked(self.inquiry):
             found += self._of_family(family)
@@ -183,14 +195,17 @@ class _Search:
         else:
             found = newest_passed(asked, gfx, policy, now, channel=self.channel, kind=kind)
         passed_over = seen[:-1] if found else seen
-        newer = tuple((one.row, self._why_not(one, gfx, kind)) for one in passed_over if one.is_for(gfx))
+        newer = tuple(
+            (one.row, self._why_not(one, gfx, kind, good=good)) for one in passed_over if one.is_for(gfx)
+        )
         if found is None:
             count = f"none of {len(newer)} sets that are for it" if newer else "no set is for it"
             return Answer(gfx, None, count, newer=newer)
         entry = seen[-1]
-        index = _index(self.inquiry, found.document, entry.area)
+        index = _index(self.inquiry, found.document, entry.area, self.public)
         why = self._said(found, gfx, kind)
-        return Answer(gfx, entry.row, why, index, install_command(found.document, index), newer)
+        install = install_command(found.document, index, gfx, self.public.other_indexes)
+        return Answer(gfx, entry.row, why, index, install, newer)
 
     def _of_family(self, family: str) -> Iterator[_Entry]:
         store, layout = self.inquiry.store, self.inquiry.layout
@@ -203,7 +218,7 @@ class _Search:
                 document = read_set(store, family, name, area="release", layout=layout)
                 yield _Entry(row_of(document), "release", name in known, document)
             return
-        channels = [read_channel(store, released, name).channel for name in self.inquiry.policy.channels]
+        channels = [read_channel(store, released, name).channel for name in CHANNELS]
         shown = {name for one in channels for name in one.shown}
         for one in channels:
             self._take_back(one.demoted - shown, one)
@@ -238,8 +253,8 @@ class _Search:
             self.read[place] = Candidate(document, tuple(known))
         return self.read[place]
 
-    def _why_not(self, entry: _Entry, gfx: str, kind: TestKind | None) -> str:
-        if kind is None and (why := self.taken_back.get(entry.row.id)):
+    def _why_not(self, entry: _Entry, gfx: str, kind: TestKind | None, *, good: bool) -> str:
+        if good and (why := self.taken_back.get(entry.row.id)):
             return why
         state = self._state(self._candidate(entry), gfx, kind) if entry.known else None
         return f"tests failed on {gfx}" if state and state.state == "failed" else f"untested on {gfx}"
@@ -265,9 +280,13 @@ def _states(
     return targets, shown_state(Verdict(document.id, document.family, channel, now, (), targets))
 
 
-def _index(inquiry: Inquiry, document: SetDocument, area: Area) -> str:
-    """Return the address of a set's own index: the released one, where it was released."""
+def _index(inquiry: Inquiry, document: SetDocument, area: Area, public: Public) -> str:
+    """Return the address of a set's own index, as people see it: the released one, where it was released."""
     released = Places(inquiry.layout, document.family, "release")
     there = area == "release" or inquiry.store.head(released.document(document.id)) is not None
     places = released if there else Places(inquiry.layout, document.family)
-    return inquiry.store.url_of(f"{places.index(document.id)}/")
+    return _address(inquiry.store, public, f"{places.index(document.id)}/")
+
+
+def _address(store: Store, public: Public, path: str) -> str:
+    return f"{public.url}{path}" if public.url else store.url_of(path)

@@ -1,7 +1,7 @@
 """One set: an environment of its own, the set installed from its own index, the command in it.
 
-uv takes indexes over http and in folders (``file:``, links relative to the page). Each project comes from
-the first index that has it: the set's own, then those that were named, then the user's or PyPI.
+Each project comes from the first index that has it: the set's own, then those that were named, then the
+user's or PyPI.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rocm_wheels import log, process
 from rocm_wheels.errors import ReleaseError, SdkError
+from rocm_wheels.release.bisect.place import index_of
 from rocm_wheels.release.bisect.question import Asked, Line
 from rocm_wheels.release.bisect.state import Probe
 from rocm_wheels.release.gate.needed import pythons_of, targets_of
@@ -50,8 +51,9 @@ class Prober:
             log_file = self.folder / "logs" / f"{document.id}.log"
             log_file.unlink(missing_ok=True)
             try:
-                why = self._install(document, prefix, log_file)
-                exit_code = self._run(document, prefix, log_file) if not why else None
+                with index_of(self.line, self.asked, document, self.folder) as index:
+                    why = self._install(document, index, prefix, log_file)
+                    exit_code = self._run(document, index, prefix, log_file) if not why else None
             finally:
                 if not self.keep:
                     shutil.rmtree(prefix, ignore_errors=True)
@@ -62,13 +64,6 @@ class Prober:
         why = f"exit code {exit_code}"
         return Probe.model_validate(
             {"set": document.id, "outcome": outcome, "why": why, "exit": exit_code, "seconds": seconds}
-        )
-
-    def index(self, set_id: str) -> str:
-        """Return the address of a set's own index."""
-        path = f"{self.line.places.index(set_id)}/"
-        return (
-            f"{self.asked.served.rstrip('/')}/{path}" if self.asked.served else self.line.store.url_of(path)
         )
 
     def _unsuited(self, document: SetDocument) -> str:
@@ -85,20 +80,20 @@ class Prober:
                 return f"it has no {project} for Python {asked.python_version}"
         return ""
 
-    def _install(self, document: SetDocument, prefix: Path, log_file: Path) -> str:
+    def _install(self, document: SetDocument, index: str, prefix: Path, log_file: Path) -> str:
         """Make the environment and install the set; return why that cannot be done, "" when it was."""
         shutil.rmtree(prefix, ignore_errors=True)  # of a run that was killed
         prefix.parent.mkdir(parents=True, exist_ok=True)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         make_venv(self.asked.python, prefix, self.env)
         # in the environment: addresses may hold passwords, and arguments can be read by all
-        indexes = " ".join([self.index(document.id), *self.asked.extra_indexes])
+        indexes = " ".join([index, *self.asked.extra_indexes])
         links = [word for place in self.asked.find_links for word in ("--find-links", place)]
         with log_file.open("w", encoding="utf-8") as sink:
             try:
                 pip_install(
                     _program(prefix),
-                    [*links, *self._requirements(document)],
+                    ["--index-strategy", "first-index", *links, *self._requirements(document)],
                     PackageSource(pre=self.asked.pre),
                     {**self.env, "UV_INDEX": indexes},
                     what=f"installing {document.id}",
@@ -122,13 +117,13 @@ class Prober:
             found.append(f"{project}{extras}=={versions[project]}")
         return found
 
-    def _run(self, document: SetDocument, prefix: Path, log_file: Path) -> int:
+    def _run(self, document: SetDocument, index: str, prefix: Path, log_file: Path) -> int:
         """Run the command with the environment's Python first; return its exit code, below 128."""
         programs = _program(prefix).parent
         env = {name: value for name, value in self.env.items() if name != "PYTHONHOME"}
         env["PATH"] = os.pathsep.join([str(programs), *filter(None, [self.env.get("PATH")])])
         env["VIRTUAL_ENV"] = str(prefix)
-        env |= {"ROCM_WHEELS_SET": document.id, "ROCM_WHEELS_INDEX": self.index(document.id)}
+        env |= {"ROCM_WHEELS_SET": document.id, "ROCM_WHEELS_INDEX": index}
         command = self.asked.command
         program = shutil.which(command[0], path=env["PATH"])
         if program is None:

@@ -11,12 +11,15 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.gate.policy import CHANNELS
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import read_channel
-from rocm_wheels.release.sets import SetDocument, find_set, read_set
+from rocm_wheels.release.sets import SetDocument, families, find_set, read_set
 from rocm_wheels.release.stores.store import Store
 from rocm_wheels.shell import hide_credentials, shell_line
+
+_LARGE = 64 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Asked:
-    """How each set is tried. ``targets`` are the GPUs that it must be for, "" of ``served`` the store's own.
+    """How each set is tried. ``targets`` are the GPUs of which it must be for one.
 
-    ``python`` is the program whose environments are made, ``python_version`` as wheels name it (``3.12``).
+    ``served`` is where the store is given out to installers, "" where nobody said. ``python`` is the program
+    whose environments are made, ``python_version`` as wheels name it (``3.12``).
     """
 
     command: tuple[str, ...]
@@ -75,7 +79,7 @@ def line_between(
     Raises ReleaseError for sets that are not there or have no line between them, and UsageError where the
     good one is not the older.
     """
-    ends = [find_set(store, one, family=family, layout=layout) for one in (good, bad)]
+    ends = [_find(store, layout, one, family=family, channel=channel) for one in (good, bad)]
     old, new = ends
     if old.id == new.id and old.family == new.family:
         raise UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
@@ -104,7 +108,7 @@ def line_between(
 def key_of(line: Line, asked: Asked) -> str:
     """Return what stands for a question: the same sets, tried in the same way by the same command.
 
-    Files that the command names are part of it, by their content.
+    Files that the command names are part of it.
     """
     said = {
         "store": line.store.url,
@@ -112,24 +116,48 @@ def key_of(line: Line, asked: Asked) -> str:
         "family": line.family,
         "sets": line.ids,
         **asdict(asked),
-        "files": [_digest(asked.cwd / word) for word in asked.command],
+        "files": [_mark(asked.cwd / word) for word in asked.command],
     }
     return hashlib.sha256(json.dumps(said, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _find(
+    store: Store, layout: Layout, given: str, *, family: str | None, channel: str | None
+) -> SetDocument:
+    """Return a set by how its id begins: a staged one, or one that a channel showed, in the release area."""
+    if channel is None:
+        return find_set(store, given, family=family, layout=layout)
+    known = [
+        (one, name)
+        for one in families(store, area="release", layout=layout)
+        if family in {None, one}
+        for name in _ever_on(store, layout, one, channel)
+    ]
+    of = f"{channel} of {family}" if family else channel
+    if not known:
+        raise ReleaseError(
+            f"nothing was promoted to {of} in {store.url}", tip=f"channels are {', '.join(CHANNELS)}"
+        )
+    found = [pair for pair in known if pair[1].startswith(given)]
+    exact = [pair for pair in found if pair[1] == given] or found
+    if len(exact) == 1:
+        return read_set(store, *exact[0], area="release", layout=layout)
+    ids = [name for _, name in known]
+    tip = f"it showed {', '.join(ids)}; without --channel all staged sets count"
+    if not exact:
+        raise ReleaseError(f"{given} was never on {of}{did_you_mean(given, ids)}", tip=tip)
+    raise ReleaseError(f"{given} could be {', '.join(f'{name} of {one}' for one, name in exact)}", tip=tip)
+
+
+def _ever_on(store: Store, layout: Layout, family: str, channel: str) -> tuple[str, ...]:
+    held = read_channel(store, Places(layout, family, "release"), channel).channel
+    promoted = [one for event in held.history if event.action == "promote" for one in event.sets]
+    return tuple(dict.fromkeys([*promoted, *held.shown]))
+
+
 def _on_channel(store: Store, layout: Layout, channel: str, ends: Sequence[SetDocument]) -> tuple[Row, ...]:
     family = ends[0].family
-    held = read_channel(store, Places(layout, family, "release"), channel)
-    if held.tag is None:
-        raise ReleaseError(f"nothing was promoted to {channel} of {family} in {store.url}")
-    promoted = [one for event in held.channel.history if event.action == "promote" for one in event.sets]
-    ids = tuple(dict.fromkeys([*promoted, *held.channel.shown]))
-    for end in ends:
-        if end.id not in ids:
-            what = f"{end.id} was never on {channel} of {family}{did_you_mean(end.id, ids)}"
-            raise ReleaseError(
-                what, tip=f"it showed {', '.join(ids)}; without --channel all staged sets count"
-            )
+    ids = _ever_on(store, layout, family, channel)
     documents = [read_set(store, family, one, area="release", layout=layout) for one in ids]
     return _cut([row_of(one) for one in documents if one.layout == ends[0].layout], ends)
 
@@ -140,5 +168,11 @@ def _cut(rows: Sequence[Row], ends: Sequence[SetDocument]) -> tuple[Row, ...]:
     return tuple(row for row in ordered if first <= (row.created, row.id) <= last)
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def _mark(path: Path) -> str:
+    """Return what tells a file from what it was before: its content, or of a large one size and time."""
+    if not path.is_file():
+        return ""
+    found = path.stat()
+    if found.st_size > _LARGE:
+        return f"{found.st_size} {found.st_mtime_ns}"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
