@@ -70,9 +70,9 @@ class World:
     def verified(self, **changes: Any) -> Path:
         return self.write("verify.json", [{**report(path).as_json(), **changes} for path in self.wheels])
 
-    def resolved(self, fault: str = "") -> Path:
+    def resolved(self, fault: str = "", picked: str = "2.9.1+rocm7.1.0") -> Path:
         checks = [
-            Check(requirement=r, python=p, tool=t, picked="2.9.1+rocm7.1.0", fault=fault)
+            Check(requirement=r, python=p, tool=t, picked=picked, fault=fault)
             for r in ("torch", "torchvision") for p in ("3.11", "3.12") for t in ("pip", "uv")
         ]  # fmt: skip
         return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
@@ -135,7 +135,7 @@ def with_age(path: Path) -> Path:
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     code, out, err = world.gate()
     assert code == 15
-    assert f"{world.document.id} of gfx103X-all may not go to nightly (untested)" in out
+    assert f"{world.document.id} of gfx103X-all may not go to nightly (untested): 4 of 6 rules hold it" in out
     assert "4 rules do not pass" in err
     assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add " in err
     assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS" in err
@@ -157,7 +157,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
         "smoke on gfx1030  passed with Python 3.11, 3.12 (2 passed, 1 skipped; 2 h ago on runner-3, by ann)"
         in out
     )
-    assert "evidence: 20261121T100000Z-" in out
+    assert "      20261121T100000Z-" in out
     assert "users see: gfx1031: untested" in out
     said = json.loads(world.gate("--json")[1])
     assert (said["passed"], said["state"]["word"], said["next"]) == (True, "partly tested", "")
@@ -222,6 +222,90 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
 def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
     code, out, _ = world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")
     assert (code, "smoke on gfx1030: crash" in out) == (0, True)
+
+
+def test_results_of_chosen_tests_say_so(world: World):
+    """As pytest was told, or as many as it left out; what changes how results are shown chooses nothing."""
+    for told, left_out, says in (
+        (["-v", "-ra", "--tb=short", "-x", "--durations=5"], 0, ""),
+        (["-k", "two words", "-v"], 3, "-k 'two words', 3 left out"),
+        (["test_versions.py"], 0, "test_versions.py"),
+        ([], 2, "2 left out"),
+        (["--smoke-half=cpu"], 0, "--smoke-half=cpu"),
+        (None, 0, "-k attention"),
+    ):
+        selection = None if told is None else {"pytest_args": told, "deselected": left_out}
+        old = {"tool": "rocm-wheels 0.1 smoke tests (-k attention)"} if told is None else {}
+        results = world.smoke("passed", "passed", selection=selection, **old)
+        (made,) = json.loads(world.add("--from", results, "--json")[1])
+        assert made.get("selected", "") == says
+    gate = world.gate()[1]
+    assert (
+        "  pass      smoke on gfx1030  passed with Python 3.11, 3.12 (2 passed; 2 h ago on runner-3, by ann)"
+        in gate
+    )
+
+
+def test_tests_that_were_not_come_to_are_no_pass(world: World):
+    code, out, _ = world.add("--from", world.smoke("passed", "missing"))
+    assert (code, "smoke on gfx1030: missing (1 passed, 1 missing)" in out) == (0, True)
+    assert (
+        world.add("--from", world.smoke("passed", "failed", "missing"))[1].count(
+            "fail (1 passed, 1 failed, 1 miss"
+        )
+        == 1
+    )
+
+
+def test_a_failure_that_is_removed_is_missed(world: World):
+    assert world.add("--from", world.smoke("failed"))[0] == 0
+    assert world.add("--from", world.smoke("passed", when="2026-11-21T11:59:00Z"))[0] == 0
+    (file,) = [path for path in (world.root / "store").rglob("evidence/*/*") if "T100000Z" in path.name]
+    again = json.loads(world.add("--from", world.smoke("failed"), "--json")[1])
+    assert [(one["id"], one["new"]) for one in again] == [(file.stem, False)]
+    file.unlink()
+    code, out, err = world.gate()
+    assert code == 15
+    assert out.splitlines()[1].startswith(
+        f"  FAIL      evidence          a result is gone: {file.stem}, which did not"
+    )
+    assert "tip: put it back from a copy of the store" in err
+
+
+def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World):
+    assert world.add("--from", with_age(world.verified()))[0] == 0
+    assert world.add("--from", world.smoke(*["failed"] * 6))[0] == 0
+    code, out, _ = world.gate("--json")
+    said = json.loads(out)
+    assert (code, said["schema"], said["passed"], said["policy"]) == (
+        15,
+        1,
+        False,
+        str(world.root / "policy.yaml"),
+    )
+    assert set(said) == {
+        *("schema", "set", "family", "channel", "when", "passed", "state", "rules", "targets", "ignored"),
+        *("notes", "next", "policy", "evidence"),
+    }  # fmt: skip
+    assert (
+        said["next"].startswith("rocm-wheels resolve-check INDEX")
+        and f" add {world.root / 'store'} " in said["next"]
+    )
+    assert [(one["kind"], one["outcome"], one["signer"]) for one in said["evidence"]] == [
+        ("smoke", "fail", ""),
+        ("verify", "pass", ""),
+    ]
+    of = (world.root / "store", "--set", world.document.id)
+    assert json.loads(world.run("evidence", "list", *of, "--json")[1]) == said["evidence"]
+    first = said["evidence"][0]
+    assert json.loads(world.run("evidence", "show", *of, "--json", first["id"])[1]) == first
+    lines = world.gate("--explain")[1].splitlines()
+    words = [line[2:10].strip() for line in lines[1:] if line[2] != " "]
+    assert words == ["FAIL"] * 4 + ["pass"] * 3 + ["users se"] * 2
+    failed = [line for line in lines if "failed: t.py" in line]
+    assert len(failed) == 4
+    show = f"rocm-wheels evidence show {world.root / 'store'} --set {world.document.id} 2026"
+    assert f"        all of them: {show}" in "\n".join(lines)
 
 
 Write = Callable[[World], list[Any]]
@@ -292,6 +376,39 @@ WRONG: dict[str, tuple[Write, int, str]] = {
         ],
         2,
         "is a report of the smoke tests",
+    ),
+    "smoke of another tool": (
+        lambda w: ["--from", w.smoke("passed", tool="tox 4")],
+        2,
+        "is of another tool (tox 4)",
+    ),
+    "smoke on a GPU by the half of the CPU": (
+        lambda w: [
+            *(
+                "--from",
+                w.smoke("passed", tests=[{"name": "t.py::t[cpu]", "outcome": "passed", "seconds": 1}]),
+            ),
+        ],
+        2,
+        "names gfx1030, and no test passed on a GPU",
+    ),
+    "younger than it says": (
+        lambda w: ["--from", w.smoke("passed"), "--when", "2026-11-21T11:30:00Z"],
+        2,
+        "says that it was found at 2026-11-21 10:00 UTC, and --when says later",
+    ),
+    "of the year 0": (
+        lambda w: ["--from", w.smoke("passed", when="0001-01-01T00:00:00+14:00")],
+        2,
+        "there is no such time in UTC",
+    ),
+    "nested without end": (lambda w: ["--from", w.write("a.json", "[" * 200_000)], 2, "truncated or no JSON"),
+    "a resolver that picked others": (
+        lambda w: [
+            *("--from", w.resolved(picked="2.9.0"), "--wheels", w.root / "wheels"),
+        ],
+        2,
+        "speaks of none of the wheels that were given: what was picked are others",
     ),
     "from the future": (
         lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],

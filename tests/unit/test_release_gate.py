@@ -151,7 +151,8 @@ def test_no_runner_blocks_and_the_sentence_says_what_there_is():
     by_title = {one.title: one for one in judged(text, VERIFIED).rules}
     there = by_title["smoke on gfx1030"]
     assert there.tip.startswith(
-        "run the smoke tests on linux-gfx1030-gpu-rocm, then: rocm-wheels evidence add"
+        "run the smoke tests on linux-gfx1030-gpu-rocm (build_tools/run_pytorch_smoke_tests.py "
+        "--amdgpu-family gfx1030 --require-gpu --wheels WHEELS), then: rocm-wheels evidence add STORE --set "
     )
     none = by_title["smoke on gfx1031"]
     assert (none.outcome, there.outcome) == ("fail", "fail")

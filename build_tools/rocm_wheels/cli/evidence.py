@@ -160,7 +160,7 @@ def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
     """List what is known of a set, oldest first."""
     document, known = _known(chosen, policy)
     if as_json:
-        click.echo(json.dumps([_as_json(one) for one in known], indent=1))
+        click.echo(json.dumps([evidence_json(one) for one in known], indent=1))
         return
     for one in known:
         click.echo(f"{one.id}  {_in_a_line(one)}")
@@ -183,7 +183,7 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
         raise UsageError(f"of {len(known)} evidence of {document.id} {what} {evidence} in its id", tip=tip)
     one = found[0]
     if as_json:
-        click.echo(json.dumps(_as_json(one), indent=1))
+        click.echo(json.dumps(evidence_json(one), indent=1))
         return
     names = {file.sha256: file.name for file in document.files}
     click.echo(f"{one.id}\n  {_in_a_line(one)}")
@@ -230,7 +230,8 @@ def _in_a_line(known: Known) -> str:
     return f"{describe(known.evidence)}, by {known.evidence.by}{who}"
 
 
-def _as_json(known: Known) -> dict[str, object]:
+def evidence_json(known: Known) -> dict[str, object]:
+    """Return an evidence as JSON shows it: what its file says, its id, who signed it, what is wrong."""
     said = json.loads(known.evidence.to_json())
     return {"id": known.id, "signer": known.signer, "trouble": known.trouble, **said}
 

@@ -50,6 +50,7 @@ class Counts(Record):
     crashed: int = Field(default=0, ge=0)
     timeout: int = Field(default=0, ge=0)
     skipped: int = Field(default=0, ge=0)
+    missing: int = Field(default=0, ge=0)
 
     def __str__(self) -> str:
         """Return them for people: ``70 passed, 2 failed``."""
@@ -57,13 +58,18 @@ class Counts(Record):
         return ", ".join(shown) or "nothing ran"
 
     def outcome(self) -> Outcome:
-        """Return what they come to: nothing that passed is no pass, skipped tests are none."""
+        """Return what they come to: nothing that passed is no pass, skipped tests are none.
+
+        Where a test did not come to its turn, nobody knows what the others come to.
+        """
         if self.crashed:
             return "crash"
         if self.timeout:
             return "timeout"
         if self.failed:
             return "fail"
+        if self.missing:
+            return "missing"
         return "pass" if self.passed else "missing"
 
 
@@ -73,6 +79,11 @@ class Host(Record):
 
     name: Name
     kind: Name = "any"
+
+    @property
+    def short(self) -> str:
+        """Its name without what it says of itself behind that (``runner-3 (Linux, x86_64)``)."""
+        return self.name.partition(" (")[0] or self.name
 
 
 class Signature(Record):
@@ -154,6 +165,8 @@ class Evidence(Record):
 
     def _shown(self, *without: str) -> Mapping[str, object]:
         shown = self.model_dump(mode="json", by_alias=True, exclude=set(without))
+        if not self.counts.missing:  # a key that came later
+            del shown["counts"]["missing"]
         return {name: value for name, value in shown.items() if value or name not in _LATER}
 
 
@@ -179,7 +192,7 @@ def describe(evidence: Evidence) -> str:
 def in_short(evidence: Evidence) -> str:
     """Return what came of it, when and where, for a line that says of what."""
     said = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
-    return f"{said} on {evidence.host.name}"
+    return f"{said} on {evidence.host.short}"
 
 
 def _canonical(value: object) -> bytes:

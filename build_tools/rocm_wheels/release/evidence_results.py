@@ -176,7 +176,6 @@ def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidenc
             f"{source} counts {_counted(said)}, and lists {_counted(counted)}",
             tip="it is not whole: run again",
         )
-    counted["crashed"] += counted.pop("missing", 0)  # what was not run is no pass; there the run broke off
     counts = Counts(**counted)
     _refuse_other_tools(found, counts, source)
     projects = {file.project for file in given.document.files}

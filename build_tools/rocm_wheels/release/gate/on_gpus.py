@@ -22,6 +22,13 @@ from rocm_wheels.release.gate.verdict import RuleResult, TargetState
 
 _ANY_AGE = timedelta(days=36500)
 _ON_GPUS: tuple[Kind, ...] = ("smoke", "tests")
+_COMMANDS = {
+    "smoke": (
+        " (build_tools/run_pytorch_smoke_tests.py --amdgpu-family GFX --require-gpu --wheels WHEELS)",
+        "smoke-results/results.json",
+    ),
+    "tests": ("", "JUNIT.xml --gfx GFX --wheels TORCH.whl"),
+}
 _WHAT = {"smoke": "the smoke tests", "tests": "torch's own tests"}
 
 
@@ -90,9 +97,11 @@ def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResu
     if come.failing:
         times = measure.passes_after_failure
         passes = "a pass" if times == 1 else f"{times} passes in a row"
-        machine = come.failing[0].evidence.host.kind
-        where = f" on machines of the kind {machine}" if machine != "any" else ""
-        tip = f"mend it, which makes another set; or show with {passes}{where} that it was not the wheels"
+        newest = come.failing[0].evidence
+        where = f" on machines of the kind {newest.host.kind}" if newest.host.kind != "any" else ""
+        since = f"found after {max(newest.when, newest.added):%Y-%m-%d %H:%M} UTC"
+        show = f"show with {passes}{where}, {since}, that it was not the wheels"
+        tip = f"mend it, which makes another set; or {show}"
         return case.settle(replace(result, why=said_of_failures(come, gfx), tip=tip)), False
     groups = together(case.document, gfx, rule.projects)
     whole = _whole(groups, come)
@@ -107,24 +116,33 @@ def _on_target(case: Case, kind: Kind, rule: OnGpus, gfx: str) -> tuple[RuleResu
         tip = "build them, and stage the whole set; or waive the rule there"
         return case.settle(replace(result, why=why, tip=tip)), True
     why = f"{_lacking(kind, groups, come)}{said_of_age(come, measure)}"
-    return _excused(case, replace(result, why=why)), True
+    some = bool(come.covered or come.stale or come.few)
+    return _excused(case, replace(result, why=why), some=some), True
 
 
-def _excused(case: Case, result: RuleResult) -> RuleResult:
-    """Return a rule for which evidence is wanting: bypassed by a named exception, waived, or failed."""
+def _excused(case: Case, result: RuleResult, *, some: bool) -> RuleResult:
+    """Return a rule for which evidence is wanting: bypassed by a named exception, waived, or failed.
+
+    ``some``: there is evidence, of too few, or too old.
+    """
     document, platform = case.document, platform_of(case.document)
     family, place = case.policy.tested(families_for(document, result.gfx), platform)
     who, bypasses = case.policy.exception(family), case.rules.bypasses
     if place.bypass_tests_for_releases and (bypasses == "count" or (bypasses == "own" and who)):
-        why = f"untested: {family} is a named exception ({who or 'the data of families names it'})"
+        state = f"not tested enough ({result.why})" if some else "untested"
+        why = f"{state}: {family} is a named exception ({who or 'the data of families names it'})"
         return replace(result, outcome="bypassed", why=why)
-    if place.runner and (not place.targets or result.gfx in place.targets):
-        todo = f"run {_WHAT[result.rule]} on {place.runner}"
-        why = result.why
-    else:
-        todo = f"run {_WHAT[result.rule]} on a machine with a {result.gfx}"
-        why = f"{result.why}; no runner has a {result.gfx}, which excuses nothing"
-    tip = f"{todo}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS"
+    why, where = result.why, place.runner
+    if place.bypass_tests_for_releases:
+        why = f"{why}; that {family} is a named exception does not count for {case.channel}"
+    if not where or (place.targets and result.gfx not in place.targets):
+        why, where = (
+            f"{why}; no runner has a {result.gfx}, which excuses nothing",
+            f"a machine with a {result.gfx}",
+        )
+    run, results = _COMMANDS[result.rule]
+    add = f"rocm-wheels evidence add STORE --set {document.id} --from {results}".replace("GFX", result.gfx)
+    tip = f"run {_WHAT[result.rule]} on {where}{run.replace('GFX', result.gfx)}, then: {add}"
     return case.settle(replace(result, why=why, tip=tip))
 
 
@@ -145,7 +163,7 @@ def _passed(come: Come, whole: list[Together], measure: Measure) -> str:
     pythons = ", ".join(one.python for one in whole if one.python)
     spoken = f" with Python {pythons}" if pythons else ""
     age = in_words(measure.now - newest.when)
-    return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.name}, by {newest.by})"
+    return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.short}, by {newest.by})"
 
 
 def _lacking(kind: Kind, groups: tuple[Together, ...], come: Come) -> str:

@@ -78,6 +78,7 @@ class Verdict:
     def as_json(self) -> dict[str, object]:
         """Return it as plain JSON values."""
         return {
+            "schema": 1,
             "set": self.set,
             "family": self.family,
             "channel": self.channel,
