@@ -117,24 +117,28 @@ NEWER = a_lock(["triton", "pytorch"], targets=("gfx942", "gfx1100"))
 OLDER = a_lock(["triton", "pytorch"]).model_copy(update={"rocm": "7.0.2"})
 
 
-def several_drafts(*targets: str) -> dict[str, Draft]:
+def several_drafts(
+    *targets: str, version: str = "2.9.1", locks: tuple[Lock, Lock] = (NEWER, OLDER)
+) -> dict[str, Draft]:
     """Return variants of one version that were built from two locks, and what pip takes of them.
 
     ``targets`` are those of the newer torch, whose lock has two.
     """
-    code = targets or NEWER.targets
+    newer, older = locks
+    code = targets or newer.targets
     return {
-        "triton": _variant("triton", "null", NEWER, ()),
-        "newer": _variant("torch", "rocm7.1", NEWER, code),
-        "older": _variant("torch", "rocm7.0", OLDER, OLDER.targets),
-        "plain": _variant("torch", "", NEWER, code),
-        "plain triton": _variant("triton", "", NEWER, ()),
+        "triton": _variant("triton 3.5.0", "null", newer, ()),
+        "newer": _variant(f"torch {version}", "rocm7.1", newer, code),
+        "older": _variant(f"torch {version}", "rocm7.0", older, older.targets),
+        "plain": _variant(f"torch {version}", "", newer, code),
+        "plain triton": _variant("triton 3.5.0", "", newer, ()),
     }
 
 
-def _variant(project: str, label: str, lock: Lock, code: Sequence[str]) -> Draft:
+def _variant(wheel: str, label: str, lock: Lock, code: Sequence[str]) -> Draft:
     """Return a wheel with a label, whose properties a list in it supports; "" for a plain one."""
-    draft = Draft(project, {"torch": "2.9.1", "triton": "3.5.0"}[project], TAG)
+    project, version = wheel.split()
+    draft = Draft(project, version, TAG)
     draft.members[f"{project}/__init__.py"] = f"label = {label!r}\n".encode()
     built = lock if code else lock.model_copy(update={"projects": {"triton": lock.projects["triton"]}})
     draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(built).encode()
@@ -149,5 +153,5 @@ def _variant(project: str, label: str, lock: Lock, code: Sequence[str]) -> Draft
             "variants": {label: {"rocm": {"version": [label[4:]]}} if code else {}},
         }
         draft.members[f"{draft.folder}/variant.json"] = json.dumps(document).encode()
-        draft.file_name = f"{project}-{draft.version}-{TAG}-{label}.whl"
+        draft.file_name = f"{project}-{version}-{TAG}-{label}.whl"
     return draft

@@ -41,6 +41,7 @@ COMMANDS = {
     "doctor": ("doctor:command", "Say what is wrong with this machine for torch, and what to do."),
     "benchmark": ("benchmark:command", "Measure the installed torch on this machine."),
     "stage": ("stage:command", "Make a set of wheels in a store, with an index of its own."),
+    "finalize": ("finalize:command", "Make a set with final versions out of one with pre-releases."),
     "releases": ("releases:command", "List the sets of a store."),
     "evidence": ("evidence:group", "Write down what was found out about a staged set, and list it."),
     "gate": ("gate:command", "Judge a staged set by its evidence: may it go to a channel?"),

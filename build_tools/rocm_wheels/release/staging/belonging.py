@@ -24,15 +24,19 @@ from rocm_wheels.sources.lock.file import lock_digest, lock_text, parse_lock
 
 @dataclass(frozen=True)
 class Source:
-    """A lock of a set, with the digest of its file."""
+    """A lock of a set, with the digest of its file, and the ROCm that its wheels are for.
+
+    That is the lock's, unless the wheels were rewritten for another name of the same ROCm.
+    """
 
     lock: Lock
     digest: str
+    rocm: str | None
 
     def __str__(self) -> str:
         """Return it as people tell it from others."""
         targets = f" for {', '.join(self.lock.targets)}" if self.lock.targets else ""
-        return f"the lock {self.digest[:12]} with ROCm {self.lock.rocm or 'of any version'}{targets}"
+        return f"the lock {self.digest[:12]} with ROCm {self.rocm or 'of any version'}{targets}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,10 @@ class Sources:
         """Return the lock of a wheel."""
         return self.own[wheel.file.name].lock
 
+    def rocm_of(self, wheel: StagedWheel) -> str | None:
+        """Return the ROCm that a wheel is for."""
+        return self.own[wheel.file.name].rocm
+
     def wheels_of(self, source: Source, wheels: Sequence[StagedWheel]) -> list[StagedWheel]:
         """Return the wheels that are of a lock."""
         return [wheel for wheel in wheels if self.own[wheel.file.name] is source]
@@ -65,8 +73,7 @@ class Sources:
         if not self.several:
             return (SetLock(digest=self.all[0].digest, path=LOCK),)
         return tuple(
-            SetLock(digest=one.digest, path=f"{one.digest[:12]}.{LOCK}", rocm=one.lock.rocm)
-            for one in self.all
+            SetLock(digest=one.digest, path=f"{one.digest[:12]}.{LOCK}", rocm=one.rocm) for one in self.all
         )
 
     def texts(self) -> Mapping[str, bytes]:
@@ -82,24 +89,33 @@ def projects_of(lock: Lock) -> list[Project]:
 
 
 def owner(wheel: StagedWheel, projects: Sequence[Project]) -> Project | None:
-    """Return the recipe that a wheel is of: by its name, or as a part of it (``torch-device-gfx942``)."""
+    """Return the recipe that a wheel is of."""
+    return recipe_of(wheel.file.project, projects)
+
+
+def recipe_of(name: str, projects: Sequence[Project]) -> Project | None:
+    """Return the recipe of a name, or of what that is a part of (``torch-device-gfx942``)."""
     for project in projects:
-        name = canonicalize_name(project.distribution)
-        if wheel.file.project == name or wheel.file.project.startswith(f"{name}-device-"):
+        own = canonicalize_name(project.distribution)
+        if name == own or name.startswith(f"{own}-device-"):
             return project
     return None
 
 
 def find_sources(
-    locks: Sequence[Lock], wheels: Sequence[StagedWheel], layout: Kind
+    locks: Sequence[Lock], wheels: Sequence[StagedWheel], layout: Kind, renamed: Mapping[str, str]
 ) -> tuple[Sources, list[StagedWheel]]:
     """Return the locks of a set, and its wheels, each with the digest of its own where there are several.
 
+    ``renamed`` maps the ROCm of a lock to what it is called since, where wheels were rewritten.
     Raises UsageError for locks that cannot be those of one set, and ReleaseError that lists each wheel of
     which it cannot be said which lock it is of.
     """
     by_digest = {lock_digest(lock): lock for lock in locks}
-    known = tuple(sorted((Source(lock, digest) for digest, lock in by_digest.items()), key=_in_order))
+    found = [
+        Source(lock, digest, renamed.get(lock.rocm or "", lock.rocm)) for digest, lock in by_digest.items()
+    ]
+    known = tuple(sorted(found, key=_in_order))
     if len(known) == 1:
         return Sources(known, {wheel.file.name: known[0] for wheel in wheels}), list(wheels)
     if layout != "variants":
@@ -126,13 +142,13 @@ def find_sources(
 
 
 def _in_order(source: Source) -> tuple[Version, str]:
-    return Version(source.lock.rocm or "0"), source.digest
+    return Version(source.rocm or "0"), source.digest
 
 
 def _source_of(wheel: StagedWheel, known: Sequence[Source]) -> Source:
     name = wheel.file.name
     if wheel.lock is None:
-        fitting = [one for one in known if _could_be(wheel, one.lock)]
+        fitting = [one for one in known if _could_be(wheel, one)]
         if len(fitting) == 1:
             return fitting[0]
         which = " or ".join(map(str, fitting)) or "none of the locks"
@@ -147,8 +163,9 @@ def _source_of(wheel: StagedWheel, known: Sequence[Source]) -> Source:
     return (same or fitting)[0]  # locks that say the same of all that it was built from
 
 
-def _could_be(wheel: StagedWheel, lock: Lock) -> bool:
+def _could_be(wheel: StagedWheel, source: Source) -> bool:
     """Tell whether a lock could be that of a wheel, by its project, Python, targets and ROCm packages."""
+    lock = source.lock
     targets = {base_target(target) for target in parse_targets(",".join(lock.targets))}
     python = python_of(wheel.tags)
     return (
@@ -156,7 +173,7 @@ def _could_be(wheel: StagedWheel, lock: Lock) -> bool:
         and (not lock.pythons or python is None or python in lock.pythons)
         and (not targets or targets.issuperset(wheel.file.targets))
         and all(
-            lock.rocm is None or one.specifier.contains(lock.rocm, prereleases=True)
+            source.rocm is None or one.specifier.contains(source.rocm, prereleases=True)
             for one in wheel.requires
             if ROCM_NAMES.fullmatch(canonicalize_name(one.name))
         )

@@ -33,8 +33,8 @@ def plan_cells(sources: Sources, family: str, layout: Kind, wheels: Sequence[Sta
     planned: dict[Cell, None] = {}
     missing: dict[Cell, None] = {}
     for source in sources.all:
-        rocm = (source.lock.rocm or "") if sources.several else ""
-        usable = [one for one in wheels if not rocm or one.file.for_any_rocm or sources.of(one).rocm == rocm]
+        rocm = (source.rocm or "") if sources.several else ""
+        usable = [one for one in wheels if not rocm or one.file.for_any_rocm or sources.rocm_of(one) == rocm]
         own = sources.wheels_of(source, wheels)
         by_name = {
             str(canonicalize_name(project.distribution)): project for project in projects_of(source.lock)

@@ -145,7 +145,7 @@ def _requirement(requirement: Requirement, wheel: StagedWheel, subject: Subject)
         elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
     elif ROCM_NAMES.fullmatch(name):
-        rocm = subject.sources.of(wheel).rocm
+        rocm = subject.sources.rocm_of(wheel)
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
     elif name in _our_names():

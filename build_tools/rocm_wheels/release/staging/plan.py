@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.model.lock import Lock
@@ -65,15 +66,17 @@ def plan_stage(
     layout: Kind,
     version: str | None = None,
     origin: str | None = None,
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
-    ``locks`` are one, or those that variants were built from.
+    ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
+    called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
     """
     check_family(places.family, layout)
     read = sorted(read_wheels(wheels), key=lambda wheel: wheel.file.name)
     known = version_of(read, version)
-    sources, read = find_sources(locks, read, layout)
+    sources, read = find_sources(locks, read, layout, renamed)
     check_set(Subject(read, sources, places.family, layout))
     cells = plan_cells(sources, places.family, layout, read)
     files = tuple(wheel.file for wheel in read)
@@ -83,7 +86,7 @@ def plan_stage(
         id=set_id(known, ((file.name, file.sha256) for file in files), sources.digest),
         created="",
         version=known,
-        rocm=None if sources.several else sources.all[0].lock.rocm,
+        rocm=None if sources.several else sources.all[0].rocm,
         family=places.family,
         layout=layout,
         files=files,

@@ -1,0 +1,151 @@
+"""``rocm-wheels finalize``: a staged set with pre-release versions becomes one with final versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import ChosenSet, set_options
+from rocm_wheels.cli.index_change import now
+from rocm_wheels.cli.paths import GivenPath
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocm_wheels.release.finalizing.plan import FinalPlan
+    from rocm_wheels.release.layout import Places
+    from rocm_wheels.release.stores import Store
+
+
+@click.command("finalize")
+@set_options
+@click.option(
+    "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, where the rule is not meant."
+)
+@click.option("--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are.")
+@click.option(
+    "--rocm-version",
+    "rocm",
+    multiple=True,
+    metavar="[OLD=]V",
+    help="What the set's ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
+)
+@click.option(
+    "--work-dir",
+    type=GivenPath(),
+    help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
+    "end [default: here].",
+)
+@click.option(
+    "--unconditional",
+    is_flag=True,
+    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(  # noqa: PLR0917 - click passes them by name
+    chosen: ChosenSet,
+    to: tuple[str, ...],
+    keep: tuple[str, ...],
+    rocm: tuple[str, ...],
+    work_dir: Path | None,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make a set with final versions out of a staged one with pre-releases.
+
+    Every wheel of the set is written anew, or named with --keep: version, file name, folders, RECORD, pins
+    between the wheels, and the versions that its Python files state. All else is copied as it is, and
+    compared. The new set names the old one, has no evidence (its bytes are others), and goes through the gate
+    like any other. A run that was killed is carried on by the same command.
+    """
+    from rocm_wheels.release.finalizing.finishing import finalize
+    from rocm_wheels.release.finalizing.plan import plan_final
+    from rocm_wheels.release.finalizing.versions import read_wishes
+    from rocm_wheels.release.layout import Places
+    from rocm_wheels.release.stores.probe import require_conditional
+
+    store, layout, document = chosen.find()
+    places = Places(layout, document.family)
+    plan = plan_final(store, places, document, read_wishes(document, to, keep, rocm))
+    _warn(plan)
+    if dry_run:
+        _show(plan, as_json, _looked_at(store, places, plan), {"dry_run": True})
+        return
+    require_conditional(store, unconditional=unconditional)
+    folder = (work_dir or Path.cwd()) / f"finalize-{document.id}"
+    done = finalize(store, places, plan, folder, now=now(environment()))
+    said = {
+        "set": done.plan.document.id,
+        "version": done.plan.document.version,
+        "index": store.url_of(done.plan.index),
+        "new": done.staged.new,
+        "sent": done.staged.sent,
+        "had": done.staged.had,
+        "bytes": done.staged.sent_bytes,
+    }
+    _show(plan, as_json, {one.change.file.name: one.members for one in done.wheels}, said)
+
+
+def _warn(plan: FinalPlan) -> None:
+    from packaging.version import Version
+
+    for rocm in sorted(set(plan.renamed.values())):
+        if Version(rocm).is_prerelease:
+            log.warn(f"ROCm stays {rocm}, a pre-release; --rocm-version gives labels and pins its final name")
+
+
+def _looked_at(store: Store, places: Places, plan: FinalPlan) -> Mapping[str, Sequence[str]]:
+    """Return the members that change, where wheels are on this machine."""
+    from rocm_wheels.release.finalizing.rewriting import changed_members
+
+    if store.folder is None:
+        return {}
+    return {
+        one.file.name: tuple(changed_members(store.folder / places.file(one.file.sha256, one.file.name), one))
+        for one in plan.changes
+    }
+
+
+def _show(
+    plan: FinalPlan, as_json: bool, members: Mapping[str, Sequence[str]], said: Mapping[str, Any]
+) -> None:
+    document = plan.document
+    if as_json:
+        wheels = [
+            {
+                "old": one.file.name,
+                "new": one.name,
+                "versions": [one.file.version, one.version],
+                "requires": [list(pair) for pair in one.requires],
+                "members": list(members[one.file.name]) if one.file.name in members else None,
+                "kept": one.stays,
+            }
+            for one in plan.changes
+        ]
+        click.echo(
+            json.dumps({"origin": document.id, "family": document.family, **said, "wheels": wheels}, indent=1)
+        )
+        return
+    for one in plan.changes:
+        click.echo(f"{one.file.name} {'stays' if one.stays else f'-> {one.name}'}")
+        for old, new in one.requires:
+            click.echo(f"  requires {old} -> {new}")
+        for name in members.get(one.file.name, ()):
+            click.echo(f"  {name}")
+    if said.get("dry_run"):
+        if not members:
+            click.echo("which Python files state a version is seen when the wheels are fetched")
+        click.echo(f"dry run: nothing was written; the new set would have {len(plan.changes)} wheels")
+        return
+    done = "staged" if said["new"] else "is staged already"
+    sent = f"{said['sent']} files sent ({said['bytes']:,} bytes), {said['had']} were there"
+    click.echo(f"{said['set']} {done} in {document.family}, from {document.id}: {sent}")
+    click.echo(f"index: {said['index']}")
+    click.echo("its bytes are others: what is known of the old set does not count, and the gate asks anew")

@@ -1,0 +1,59 @@
+"""The new set, staged: it names the old one, and nothing is known of it yet."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.release.finalizing.plan import FinalPlan
+from rocm_wheels.release.finalizing.rewriting import Written, write_wheels
+from rocm_wheels.release.layout import Places
+from rocm_wheels.release.overview import renew_listing
+from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+from rocm_wheels.release.staging.sending import Staged, send
+from rocm_wheels.release.stores.store import Store
+from rocm_wheels.workspace import exclusive
+
+
+@dataclass(frozen=True)
+class Finalized:
+    """What was made: the wheels, the plan of their set, and what became of it in the store."""
+
+    wheels: tuple[Written, ...]
+    plan: StagePlan
+    staged: Staged
+
+
+def finalize(store: Store, places: Places, plan: FinalPlan, folder: Path, *, now: str) -> Finalized:
+    """Write the wheels of a set anew and stage them as a set of their own. The folder is removed then.
+
+    Raises ReleaseError; the same call carries on afterwards, and one more changes nothing.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ReleaseError(
+            f"cannot make {folder}: {failure.strerror}", tip="name another --work-dir"
+        ) from failure
+    with exclusive(folder, what=f"finalizing {plan.document.id}", error=ReleaseError):
+        written = tuple(write_wheels(store, places, plan, folder))
+        staged_plan = stage_plan(places, plan, written)
+        staged = send(store, staged_plan, now=now)
+        renew_listing(store, places)
+        shutil.rmtree(folder)
+    return Finalized(written, staged_plan, staged)
+
+
+def stage_plan(places: Places, plan: FinalPlan, written: tuple[Written, ...]) -> StagePlan:
+    """Return the new set as it will be staged: all of it is read and checked as any other."""
+    return plan_stage(
+        [one.path for one in written],
+        plan.locks,
+        places=places,
+        layout=plan.document.layout,
+        version=plan.version,
+        origin=plan.document.id,
+        renamed=plan.renamed,
+    )

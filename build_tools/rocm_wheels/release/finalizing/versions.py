@@ -1,0 +1,184 @@
+"""What becomes of the version of each wheel: by rule the pre-release goes, and what is not clear is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.model.versions import local_part, version_suffix
+from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.sets import SetDocument, SetFile
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions."""
+
+    to: Mapping[str, str] = field(default_factory=dict)
+    keep: frozenset[str] = frozenset()
+    rocm: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, project: str) -> tuple[str | None, bool]:
+        """Return the version that was asked for, and whether a project stays; parts follow their whole."""
+        names = [project, project.partition("-device-")[0]]
+        return next((self.to[name] for name in names if name in self.to), None), not self.keep.isdisjoint(
+            names
+        )
+
+
+def read_wishes(document: SetDocument, to: Sequence[str], keep: Sequence[str], rocm: Sequence[str]) -> Wishes:
+    """Return what the words of a command mean for a set. Raises UsageError."""
+    wanted: dict[str, str] = {}
+    for word in to:
+        name, equals, version = word.partition("=")
+        project = _known(document, name, "--to")
+        if not equals or project in wanted:
+            raise UsageError(
+                f"--to {word}: one version for each project", tip=f"such as --to {project}=2.9.0"
+            )
+        wanted[project] = str(_version(version, f"--to {word}"))
+    kept = frozenset(_known(document, name, "--keep") for name in keep)
+    if both := sorted(kept & wanted.keys()):
+        raise UsageError(f"{', '.join(both)} cannot be kept and get another version")
+    return Wishes(wanted, kept, dict(_renamed_rocm(document, word) for word in rocm))
+
+
+def final_versions(document: SetDocument, wishes: Wishes) -> Mapping[str, str]:
+    """Return the version that each wheel gets, by its file name; those of wheels that stay are theirs.
+
+    Raises ReleaseError that lists each wheel of which it is not clear, and what to say.
+    """
+    found: dict[str, str] = {}
+    faults: dict[str, None] = {}
+    for file in document.files:
+        try:
+            found[file.name] = _of_file(file, document, wishes)
+        except ReleaseError as fault:
+            faults[str(fault)] = None
+    if faults:
+        raise ReleaseError("\n".join(faults), tip="nothing was written")
+    return found
+
+
+def final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
+    """Return a version without pre-release and dev parts; its label with another ROCm, where there is one.
+
+    Raises ReleaseError that says what is not clear.
+    """
+    if version.is_prerelease and version.post is not None and version.pre is not None:
+        raise ReleaseError(f"{version} is after a pre-release, and not of the final version")
+    epoch = f"{version.epoch}!" if version.epoch else ""
+    post = f".post{version.post}" if version.post is not None else ""
+    public = f"{epoch}{'.'.join(map(str, version.release))}{post}"
+    local = version.local
+    if local and rocm:
+        old, new = (local_part(version_suffix(one)) for one in rocm)
+        if local != old and not local.endswith(f".{old}"):
+            raise ReleaseError(f"the label +{local} does not say ROCm {rocm[0]}")
+        local = local[: len(local) - len(old)] + new
+    return f"{public}+{local}" if local else public
+
+
+def _of_file(file: SetFile, document: SetDocument, wishes: Wishes) -> str:
+    wanted, stays = wishes.of(file.project)
+    if stays:
+        return file.version
+    old = Version(file.version)
+    if wanted is not None:
+        return _as_asked(file.project, old, Version(wanted))
+    built = document.rocm_of(file) or ""
+    rocm = (built, wishes.rocm[built]) if built in wishes.rocm else None
+    try:
+        new = final_version(old, rocm)
+    except ReleaseError as unclear:
+        raise ReleaseError(f"{file.project} {old}: {unclear}: say --to {file.project}=VERSION") from None
+    if Version(new) == old:
+        raise ReleaseError(
+            f"{file.project} {old} is no pre-release: say --keep {file.project} to have it in the new set as "
+            f"it is, or --to {file.project}=VERSION"
+        )
+    return new
+
+
+def _as_asked(project: str, old: Version, new: Version) -> str:
+    if (new.epoch, new.release) != (old.epoch, old.release):
+        raise ReleaseError(f"{project} {old} cannot become {new}: that is another release, to be built anew")
+    if new.is_prerelease:
+        raise ReleaseError(f"{project} is to become {new}, a pre-release")
+    if new.local is None and old.local is not None:
+        whole = f"--to {project}={new.public}+{old.local}"
+        raise ReleaseError(f"{project} {old} would lose its label: say all of the version, such as {whole}")
+    if new == old:
+        raise ReleaseError(f"{project} is {old} already: say --keep {project}")
+    return str(new)
+
+
+def _renamed_rocm(document: SetDocument, word: str) -> tuple[str, str]:
+    old, equals, new = word.partition("=")
+    known = document.rocms
+    if not equals:
+        if len(known) != 1:
+            has = ", ".join(known) or "of no version that its lock names"
+            raise UsageError(f"the set is for ROCm {has}", tip="say which is meant: --rocm-version OLD=NEW")
+        old, new = known[0], word
+    if old not in known:
+        raise UsageError(
+            f"the set has no ROCm {old}{did_you_mean(old, known)}", tip=f"it has {', '.join(known)}"
+        )
+    before, after = _version(old, "the ROCm of the set"), _version(new, f"--rocm-version {word}")
+    if (before.epoch, before.release) != (after.epoch, after.release):
+        raise UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
+    if after.is_prerelease or after == before:
+        raise UsageError(
+            f"--rocm-version {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
+        )
+    return old, new
+
+
+def _known(document: SetDocument, name: str, option: str) -> str:
+    project = canonicalize_name(name)
+    if project not in document.projects:
+        has = ", ".join(document.projects)
+        raise UsageError(
+            f"{option} {name}: the set has no {name}{did_you_mean(project, document.projects)}",
+            tip=f"it has {has}",
+        )
+    return project
+
+
+def _version(text: str, what: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion as cause:
+        raise UsageError(f"{what}: {text!r} is not a version (PEP 440)") from cause
+
+
+def moved_versions(
+    document: SetDocument, versions: Mapping[str, str]
+) -> Mapping[str, Mapping[Version, Version]]:
+    """Return the new versions of each project by the old ones. Raises ReleaseError where one becomes two."""
+    moved: dict[str, dict[Version, Version]] = {}
+    for file in document.files:
+        old, new = Version(file.version), Version(versions[file.name])
+        if moved.setdefault(file.project, {}).setdefault(old, new) != new:
+            both = f"{moved[file.project][old]} and {new}"
+            raise ReleaseError(
+                f"{file.project} {old} would become {both}", tip=f"say one: --to {file.project}=VERSION"
+            )
+    for project, pairs in moved.items():
+        if again := _twice(pairs.values()):
+            raise ReleaseError(f"two versions of {project} would become {again}")
+    return moved
+
+
+def _twice(versions: Iterable[Version]) -> Version | None:
+    seen: set[Version] = set()
+    for version in versions:
+        if version in seen:
+            return version
+        seen.add(version)
+    return None

@@ -1,0 +1,326 @@
+"""Sets of pre-releases finalized: real wheels, stores, installers; killed, short of room, and over again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_store import FaultyStore, Killed
+from release_world import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
+from uv import find_uv_bin
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft, library
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.errors import ReleaseError
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.model.lock import Lock
+from rocm_wheels.process import capture
+from rocm_wheels.release.finalizing import rewriting
+from rocm_wheels.release.finalizing.finishing import Finalized, finalize
+from rocm_wheels.release.finalizing.plan import plan_final
+from rocm_wheels.release.finalizing.versions import read_wishes
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.sets import SetDocument, find_set, set_ids
+from rocm_wheels.release.staging.plan import plan_stage
+from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.sources.lock.file import lock_text
+
+RC = "7.1.0rc1"
+LOCK = a_lock().model_copy(update={"rocm": RC})
+PLACES = Places(load_layout(), FAMILY)
+WORDS: tuple[list[str], list[str], list[str]] = ([], ["triton"], ["7.1.0"])  # --to, --keep, --rocm-version
+
+
+def drafts() -> list[Draft]:
+    """Return a release candidate: triton is final, all else is not."""
+    torch = f"2.9.1rc1+rocm{RC}"
+    code, opened = library("gfx942"), "import torch.version\n__version__ = torch.version.__version__\n"
+    made = [
+        Draft("triton", "3.5.0", TAG, members={"triton/__init__.py": b"__version__ = '3.5.0'\n"}),
+        Draft(
+            "torch",
+            torch,
+            TAG,
+            members={
+                "torch/__init__.py": opened.encode(),
+                "torch/version.py": f"__version__ = '{torch}'\nhip = '{RC}'\n".encode(),
+                "torch/_rocm_init.py": f"def initialize():\n    f(check_version='{RC}')\n".encode(),
+                "torch/lib/libtorch_hip.so": code,
+                f"torch-{torch}.data/data/share/torch/note": b"x",
+            },
+            requires=[f"rocm[libraries]=={RC}", "triton==3.5.0; platform_system == 'Linux'"],
+        ),
+        Draft(
+            "torchvision",
+            f"0.24.1rc1+rocm{RC}",
+            TAG,
+            members={"torchvision/__init__.py": b"", "torchvision/_C.so": code},
+            requires=[f"torch=={torch}", f"rocm[devel]=={RC}; extra == 'devel'"],
+            fields=["Provides-Extra: devel"],
+        ),
+    ]
+    for draft in made:
+        draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(LOCK).encode()
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    return [draft.write(folder) for draft in drafts()]
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> SetDocument:
+    plan = plan_stage(wheels, locks or [LOCK], **{"places": PLACES, "layout": "per-family", **more})
+    return send(store, plan, now=NOW).document
+
+
+def final(store: Store, document: SetDocument, folder: Path, words: Any = WORDS) -> Finalized:
+    places = Places(load_layout(), document.family)
+    return finalize(
+        store, places, plan_final(store, places, document, read_wishes(document, *words)), folder, now=NOW
+    )
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_of(
+    wheels: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "store"
+    store = FolderStore(place)
+    old = staged(store, wheels)
+    words = ["finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm-version", "7.1.0"]
+    words += ["--work-dir", str(tmp_path)]
+    assert run_command(cli, [*words, "--dry-run"]) == 0
+    would = capsys.readouterr().out
+    assert f"torch-2.9.1rc1+rocm{RC}-{TAG}.whl -> torch-2.9.1+rocm7.1.0-{TAG}.whl\n" in would
+    assert (
+        f"  requires rocm[devel]=={RC}; extra == 'devel' -> rocm[devel]==7.1.0; extra == 'devel'\n" in would
+    )
+    assert f"triton-3.5.0-{TAG}.whl stays\n" in would and "  torch/version.py\n" in would
+    assert list(set_ids(store, FAMILY, layout=load_layout())) == [old.id]
+    assert run_command(cli, [*words, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert run_command(cli, words) == 0
+    assert (
+        f"{done['set']} is staged already in {FAMILY}, from {old.id}: 0 files sent" in capsys.readouterr().out
+    )
+    assert not (tmp_path / f"finalize-{old.id}").exists()
+
+    new = find_set(store, done["set"])
+    assert (new.origin, new.version, new.rocm, new.lock) == (old.id, "2.9.1+rocm7.1.0", "7.1.0", old.lock)
+    assert [len(new.files), new.planned, new.missing] == [len(old.files), old.planned, ()]
+    was, now = ({file.project: file for file in one.files} for one in (old, new))
+    assert was["triton"] == now["triton"] and was["torch"].sha256 != now["torch"].sha256
+    torch = PLACES.file(now["torch"].sha256, now["torch"].name)
+    before, after = contents(wheels[1]), contents(place / torch)
+    renamed = {name.replace(f"2.9.1rc1+rocm{RC}.", "2.9.1+rocm7.1.0."): text for name, text in before.items()}
+    changed = {name.rpartition("/")[2] for name, text in renamed.items() if after.get(name) != text}
+    assert changed == {"version.py", "_rocm_init.py", "METADATA", "RECORD"} and renamed.keys() == after.keys()
+    assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
+    assert run_command(cli, ["wheel", "verify", str(place / torch)]) == 0
+    assert run_command(cli, ["gate", str(place), "--set", new.id, "--channel", "nightly"]) == 15
+    assert "no evidence for 3 of 3 wheels" in capsys.readouterr().out
+
+    add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+    uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+    with serving(place) as server:
+        index = ["--index-url", f"{server.url}{PLACES.index(new.id)}/", "--index", f"{server.url}rocm/"]
+        capture([*uv, *index, "--target", str(tmp_path / "site"), "torchvision"], env=env)
+    asked = (
+        "import importlib.metadata as m, torch.version as v; print(v.__version__, m.version('torch'), v.hip)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", asked],
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == ["2.9.1+rocm7.1.0", "2.9.1+rocm7.1.0", RC]
+
+
+def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
+    made = several_drafts(version="2.9.1rc1", locks=(newer, older))
+    wheels = [draft.write(tmp_path) for draft in made.values()]
+    more = {"places": Places(load_layout(), "variants"), "layout": "variants"}
+    old = staged(store, wheels, newer, older, **more)
+    renamed = ["7.1.0rc1=7.1.0", "7.0.2rc1=7.0.2"]
+    found = final(store, old, tmp_path / "work", ([], ["triton"], renamed))
+    new = found.staged.document
+    assert (new.rocms, new.locks[0].digest, new.is_complete) == (
+        ("7.0.2", "7.1.0"),
+        old.locks[0].digest,
+        True,
+    )
+    labelled = {(file.project, file.label): file for file in old.files}
+    for file in new.files:
+        was = labelled[file.project, file.label]
+        assert (file.variant, file.lock, file.targets) == (was.variant, was.lock, was.targets)
+        assert file.name == was.name.replace("2.9.1rc1", "2.9.1")
+    # what was renamed before is known by its new name
+    later = final(store, new, tmp_path / "work", (["torch=2.9.1.post1"], ["triton"], [])).staged.document
+    assert (later.rocms, later.origin) == (new.rocms, new.id)
+
+
+def _bent(change: str, text: str) -> Callable[[list[Draft]], None]:
+    def bend(made: list[Draft]) -> None:
+        made[1].members[change] = text.encode()
+
+    return bend
+
+
+@pytest.mark.parametrize(
+    ("words", "bend", "said"),
+    [
+        (([], [], ["7.1.0"]), None, r"triton 3\.5\.0 is no pre-release: say --keep triton"),
+        (([], ["triton", "torchvision"], ["7.1.0"]), None, r"torchvision-.*: it stays, and requires torch=="),
+        (([], ["triton", "torch", "torchvision"], []), None, r"all wheels of .* stay as they are"),
+        (WORDS, _bent("torch/version.py", "("), r"torch-.*whl: torch/version\.py is not Python"),
+        (WORDS, _bent("torch/_rocm_init.py", "f()"), r"_rocm_init\.py does not ask for ROCm 7\.1\.0rc1"),
+    ],
+)
+def test_what_is_refused_leaves_the_store_as_it_was(
+    words: Any, bend: Callable[[list[Draft]], None] | None, said: str, tmp_path: Path
+) -> None:
+    made = drafts()
+    if bend is not None:
+        bend(made)
+    store = FolderStore(tmp_path / "store")
+    document = staged(store, [draft.write(tmp_path) for draft in made])
+    before = {one.path: one.tag for one in store.listing("")}
+    with pytest.raises(ReleaseError, match=said):
+        final(store, document, tmp_path / "work", words)
+    assert {one.path: one.tag for one in store.listing("")} == before
+
+
+def test_a_run_may_end_at_any_write_and_the_next_carries_on(
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FolderStore(tmp_path / "first")
+    document = staged(first, wheels)
+    clean = FaultyStore(_copy(first, tmp_path / "clean"))
+    expected = final(clean, document, tmp_path / "work").staged.document
+    new = [
+        write for write in clean.writes if first.head(write.split()[1]) is None
+    ]  # the name of triton is there
+    for number, write in enumerate(new[::4]):
+        store = _copy(first, tmp_path / str(number))
+        with pytest.raises(Killed):
+            final(FaultyStore(store, at=write, fault="after"), document, tmp_path / f"work {number}")
+        with monkeypatch.context() as patched:
+            patched.delattr(rewriting, "rewrite_wheel")  # what was finished before is taken
+            assert final(store, document, tmp_path / f"work {number}").staged.document == expected
+
+
+def _copy(store: FolderStore, place: Path) -> FolderStore:
+    assert store.folder is not None
+    shutil.copytree(store.folder, place, symlinks=True)
+    return FolderStore(place)
+
+
+def test_what_a_killed_run_left_damaged_is_made_again(wheels: list[Path], tmp_path: Path) -> None:
+    """Where a store is not a folder of ours, wheels are fetched; what lies there already is not believed."""
+    store, work = FaultyStore(FolderStore(tmp_path / "far")), tmp_path / "work"
+    store.folder = None
+    document = staged(store, wheels)
+    torch = next(file for file in document.files if file.project == "torch")
+    for place, content in (
+        (work / "old" / torch.sha256 / torch.name, b"half"),
+        (work / "new" / f"torch-2.9.1+rocm7.1.0-{TAG}.whl", wheels[1].read_bytes()),
+    ):
+        place.parent.mkdir(parents=True)
+        place.write_bytes(content)
+    found = final(store, document, work)
+    assert (found.staged.new, work.exists()) == (True, False)
+    assert (
+        found.staged.document.id
+        == final(FolderStore(tmp_path), staged(FolderStore(tmp_path), wheels), work).staged.document.id
+    )
+
+
+def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
+    wheels: list[Path], tmp_path: Path
+) -> None:
+    store = FolderStore(tmp_path / "store")
+    document = staged(store, wheels)
+    path = tmp_path / "store" / PLACES.file(document.files[0].sha256, document.files[0].name)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ReleaseError, match=r"is not what was staged"):
+        final(store, document, tmp_path / "work")
+
+
+def test_a_wheel_that_differs_in_anything_else_is_refused(
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = rewriting.rewrite_wheel
+
+    def strays(source: Path, folder: Path, edit: Any, **more: Any) -> Any:
+        return real(source, folder, replace(edit, put={"extra.txt": b""}), **more)
+
+    monkeypatch.setattr(rewriting, "rewrite_wheel", strays)
+    store = FolderStore(tmp_path / "store")
+    with pytest.raises(ReleaseError, match=r"differs from torch.*: added \['\*\.dist-info/extra\.txt'\]"):
+        final(store, staged(store, wheels), tmp_path / "work")
+
+
+def test_room_is_looked_for_before_and_a_full_disk_is_named(
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FolderStore(tmp_path / "store")
+    document = staged(store, wheels)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
+        with pytest.raises(ReleaseError, match=r"1 MiB are to be written, and .* has room for 0 MiB"):
+            final(store, document, tmp_path / "work")
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
+    program += "from rocm_wheels.cli.main import main; main()"
+    words = [
+        "finalize",
+        str(tmp_path / "store"),
+        "--set",
+        document.id,
+        "--keep",
+        "triton",
+        "--work-dir",
+        str(tmp_path),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words, "--rocm-version", "7.1.0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 15, ended.stderr
+    assert "cannot write to" in ended.stderr and "free some space, or name another --work-dir" in ended.stderr
+    left = [path.name for path in (tmp_path / f"finalize-{document.id}" / "new").iterdir()]
+    assert left == []
+    assert run_command(cli, [*words, "--rocm-version", "7.1.0"]) == 0
