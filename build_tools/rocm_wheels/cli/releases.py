@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release.queries import Answer, Inquiry
     from rocm_wheels.release.standing import TestKind
 
-_HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing and what is known of them.
+_HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
 
 A set that is staged only in part is no set yet; how many there are is said.
 
