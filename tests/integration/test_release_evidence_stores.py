@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import NOW, a_set, said, wheel
+
 from rocm_wheels.errors import DataError
-from rocm_wheels.release.evidence import Counts, Evidence, Host, Moment, Outcome
-from rocm_wheels.release.evidence_store import add_evidence, evidence_of
+from rocm_wheels.release.evidence import Evidence
+from rocm_wheels.release.evidence_store import add_evidence, beside_failures, evidence_of
 from rocm_wheels.release.gate.judge import judge
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
 from rocm_wheels.release.stores import Store
 from rocm_wheels.release.stores.folder import FolderStore
 
 LAYOUT = load_layout()
-NOW: Moment = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
-NAME = "torch-2.9.1-cp312-cp312-linux_x86_64.whl"
-SET = SetDocument(
-    id=set_id("2.9.1", [(NAME, "a" * 64)], "c" * 64),
-    created="2026-11-20T12:00:00Z",
-    version="2.9.1",
-    family="gfx1030",
-    layout="per-family",
-    files=(
-        SetFile(
-            name=NAME,
-            project="torch",
-            version="2.9.1",
-            sha256="a" * 64,
-            size=1,
-            metadata_sha256="b" * 64,
-            targets=("gfx1030",),
-        ),
-    ),
-    lock=SetLock(digest="c" * 64, path="sources.lock.json"),
-)
+SET = a_set(wheel("torch"))
 POLICY = Policy.model_validate({"channels": {"nightly": {"rules": {"verify": {"fresh": "14d"}}}}})
 
 
@@ -50,19 +32,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
 
 
-def evidence(outcome: Outcome = "pass") -> Evidence:
-    return Evidence(
-        kind="verify",
-        set=SET.id,
-        hashes=("a" * 64,),
-        outcome=outcome,
-        counts=Counts(passed=1) if outcome == "pass" else Counts(failed=1),
-        tool="rocm-wheels verify",
-        host=Host(name="runner-1"),
-        by="ann",
-        when=NOW,
-        added=NOW,
-    )
+def evidence(outcome: str = "pass") -> Evidence:
+    return said("verify", outcome, document=SET).evidence
 
 
 def known(store: Store) -> list[Evidence]:
@@ -104,3 +75,20 @@ def test_an_answer_that_was_lost_writes_no_second_evidence():
     with s3_servers.bad_line(lambda method, _: next(lost, "") if method == "PUT" else "") as line:
         assert add_evidence(s3_servers.a_store(line.url, bucket=bucket), LAYOUT, SET, evidence())
     assert known(s3_servers.a_store(bucket=bucket)) == [evidence()]
+
+
+def test_what_is_written_names_the_failures_that_were_there(store: Store):
+    failed, passed = evidence("fail"), evidence()
+    (first,) = beside_failures(store, LAYOUT, SET, [failed])
+    assert first == failed
+    add_evidence(store, LAYOUT, SET, first)
+    (second,) = beside_failures(store, LAYOUT, SET, [passed])
+    assert second.beside == (failed.id,)
+    add_evidence(store, LAYOUT, SET, second)
+    other = said("verify", document=SET, by="bob").evidence
+    made = beside_failures(store, LAYOUT, SET, [passed, failed, other])
+    assert made[:2] == [second, first]  # what is there is what it was
+    assert made[2].beside == (failed.id,)
+    both = [said("verify", one, document=SET, hours=0.5).evidence for one in ("fail", "pass")]
+    bad, good = beside_failures(store, LAYOUT, SET, both)
+    assert good.beside == (failed.id, bad.id)

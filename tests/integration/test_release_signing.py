@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import a_set, said, wheel
+
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import UsageError
-from rocm_wheels.release.evidence import Counts, Evidence, Host
+from rocm_wheels.release.evidence import Evidence, Host
 from rocm_wheels.release.evidence_store import Known, add_evidence, evidence_of
 from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
-from rocm_wheels.release.signing import is_valid, signed
+from rocm_wheels.release.signing import is_public_key, is_valid, signed
 from rocm_wheels.release.stores.folder import FolderStore
 
 ENV = dict(os.environ)
+WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}
 LAYOUT = load_layout()
-NAME = "torch-2.9.1-cp312-cp312-linux_x86_64.whl"
-SET = SetDocument(
-    id=set_id("2.9.1", [(NAME, "a" * 64)], "c" * 64),
-    created="2026-11-20T12:00:00Z",
-    version="2.9.1",
-    family="gfx1030",
-    layout="per-family",
-    files=(
-        SetFile(
-            name=NAME,
-            project="torch",
-            version="2.9.1",
-            sha256="a" * 64,
-            size=1,
-            metadata_sha256="b" * 64,
-            targets=("gfx1030",),
-        ),
-    ),
-    lock=SetLock(digest="c" * 64, path="sources.lock.json"),
-)
+SET = a_set(wheel("torch"))
+(TORCH,) = SET.files
 POLICY = """
 channels:
   nightly: {signed: required, rules: {verify: {fresh: 14d}}}
@@ -68,19 +58,7 @@ def make_key(path: Path, *, kind: str = "ed25519", phrase: str = "") -> Path:
 
 def evidence(outcome: str = "pass") -> Evidence:
     moment = datetime.now(timezone.utc)
-    counts = Counts(passed=1) if outcome == "pass" else Counts(failed=1)
-    return Evidence(
-        kind="verify",
-        set=SET.id,
-        hashes=("a" * 64,),
-        outcome="pass" if outcome == "pass" else "fail",
-        counts=counts,
-        tool="rocm-wheels verify",
-        host=Host(name="runner-1"),
-        by="ann",
-        when=moment,
-        added=moment,
-    )
+    return said("verify", outcome, document=SET, when=moment, added=moment).evidence
 
 
 def test_a_signature_is_of_what_was_said_by_whom(key: Path):
@@ -119,15 +97,75 @@ def test_a_signature_for_something_else_is_none(key: Path, tmp_path: Path):
 def test_keys_that_cannot_sign_are_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="is not an Ed25519 key"):
         signed(evidence(), make_key(tmp_path / "ec", kind="ecdsa"), ENV)
-    closed = make_key(tmp_path / "closed", phrase="a long one")
-    without_agent = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}
-    with pytest.raises(UsageError, match="signing with "):
-        signed(evidence(), closed, without_agent)
     (tmp_path / "none").write_text("no key")
     with pytest.raises(UsageError):
         signed(evidence(), tmp_path / "none", ENV)
+    key = make_key(tmp_path / "ann")
     with pytest.raises(UsageError, match="made and checked by ssh-keygen, which is not there"):
-        signed(evidence(), closed, {"PATH": str(tmp_path)})
+        signed(evidence(), key, {"PATH": str(tmp_path)})
+    make_key(tmp_path / "bob")
+    shutil.copy(tmp_path / "bob.pub", tmp_path / "ann.pub")
+    with pytest.raises(UsageError, match=r"signing with .*ann|is not of the public key beside it"):
+        signed(evidence(), key, ENV)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_key_with_a_passphrase_is_refused_at_once_where_nobody_can_be_asked(tmp_path: Path, beside: bool):
+    closed = make_key(tmp_path / "closed", phrase="a long one")
+    if not beside:
+        closed.with_name("closed.pub").unlink()
+    before = time.monotonic()
+    with pytest.raises(UsageError, match=r"(signing with|reading) .*closed") as refused:
+        signed(evidence(), closed, WITHOUT_AGENT)
+    assert "agent" in str(refused.value.tip)
+    assert time.monotonic() - before < 30  # one that waits would wait two minutes
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An agent that holds a key whose file is gone, but for the public one."""
+    socket = Path(tempfile.mkdtemp(prefix="agent-")) / "socket"  # a path that is short enough for a socket
+    argv = ["ssh-agent", "-D", "-a", str(socket)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not socket.exists() and process.poll() is None:
+            time.sleep(0.01)
+        env = {**ENV, "SSH_AUTH_SOCK": str(socket)}
+        key = make_key(tmp_path / "held")
+        subprocess.run(["ssh-add", "-q", str(key)], env=env, check=True)
+        key.unlink()
+        yield env
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(socket.parent)
+
+
+def test_a_key_that_only_an_agent_holds_signs_by_its_public_file(tmp_path: Path, agent: dict[str, str]):
+    public = tmp_path / "held.pub"
+    one = signed(evidence(), public, agent)
+    assert is_valid(one, ENV)
+    assert one.signature is not None
+    assert public.read_text().startswith(one.signature.key)
+    with pytest.raises(UsageError, match="signing with"):
+        signed(evidence(), public, WITHOUT_AGENT)
+
+
+def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
+    text = key.with_name("ann.pub").read_text()
+    name, blob, _ = text.split(" ", 2)
+    assert is_public_key(text)
+    assert is_public_key(f"{name} {blob}")
+    hardware = base64.b64encode(b"\0\0\0\x1ask-ssh-ed25519@openssh.com\0\0\0 " + b"k" * 32 + b"\0\0\0\4ssh:")
+    assert is_public_key(f"sk-ssh-ed25519@openssh.com {hardware.decode()} token")
+    for wrong in (
+        f"{name} {blob[:-4]}",
+        f"{name} {'A' * 68}",
+        f"sk-ssh-ed25519@openssh.com {blob}",
+        blob,
+        "",
+    ):
+        assert not is_public_key(wrong), wrong
 
 
 def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_path: Path):
@@ -156,7 +194,9 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     store.create(Places(LAYOUT, SET.family).document(SET.id), SET.to_json())
     policy, results = tmp_path / "policy.yaml", tmp_path / "verify.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
-    results.write_text(json.dumps([{"wheel": NAME, "passed": True, "sha256": "a" * 64, "ran": ["record"]}]))
+    results.write_text(
+        json.dumps([{"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}])
+    )
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
     assert run_command(cli, ["evidence", "add", *chosen, "--from", str(results), "--by", "ann"]) == 0
@@ -166,3 +206,12 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     assert run_command(cli, add) == 0
     assert run_command(cli, gate) == 0
     assert "by ann, signed by ann" in capsys.readouterr().out
+    # a failure and a pass at once: the pass names the failure as it was signed
+    both = [
+        {"wheel": TORCH.name, "passed": one, "sha256": TORCH.sha256, "ran": ["record"]}
+        for one in (False, True)
+    ]
+    results.write_text(json.dumps(both))
+    assert run_command(cli, add) == 0
+    assert run_command(cli, gate) == 15
+    assert "a result is gone" not in capsys.readouterr().out

@@ -140,9 +140,9 @@ def add(
     made = read_results(results, replace(given, gfx=target, when=when))
     for one in made:
         refuse_strangers(document, one)
-    made = beside_failures(store, layout, document, made)
-    if sign_with is not None:
-        made = [signed(one, sign_with, environment()) for one in made]
+    env = environment()
+    sign = (lambda one: one) if sign_with is None else (lambda one: signed(one, sign_with, env))
+    made = beside_failures(store, layout, document, made, sign)
     rows = [(one, add_evidence(store, layout, document, one)) for one in made]
     if as_json:
         shown = [{"id": one.id, "new": new, **json.loads(one.to_json())} for one, new in rows]

@@ -5,7 +5,7 @@ What cannot be read could be a failure, so reading fails then. Nothing here remo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -77,12 +77,16 @@ def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
 
 
 def beside_failures(
-    store: Store, layout: Layout, document: SetDocument, made: Sequence[Evidence]
+    store: Store,
+    layout: Layout,
+    document: SetDocument,
+    made: Sequence[Evidence],
+    sign: Callable[[Evidence], Evidence] = lambda one: one,
 ) -> list[Evidence]:
-    """Return evidence that names the failures which are known of the set: its ``beside``.
+    """Return evidence that names the failures which are known of the set (its ``beside``), signed.
 
     What was written down before, by the same person, is named as it was then. Raises ReleaseError for test
-    results that were handed in before, for another GPU or other wheels.
+    results that were handed in before, for another GPU or other wheels, and what ``sign`` raises.
     """
     folder = Places(layout, document.family).evidence(document.id)
 
@@ -105,7 +109,7 @@ def beside_failures(
             beside = tuple(sorted(failures))
         else:
             beside = same.beside
-        found.append(one.model_copy(update={"beside": beside}))
+        found.append(sign(one.model_copy(update={"beside": beside})))
     return found
 
 
