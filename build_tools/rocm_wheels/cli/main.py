@@ -15,6 +15,7 @@ COMMANDS = {
     "lines": ("lines:command", "List the release lines: what belongs to each torch."),
     "lock": ("lock:command", "Pin every repository of a set in one file."),
     "checkout": ("checkout:command", "Check out several projects side by side."),
+    "sources": ("sources:group", "Take checkouts to other machines: hipified once, built everywhere."),
     "install-rocm": ("build:install_rocm", "Install the ROCm packages into a build environment."),
     "plan": ("plan:plan", "Show what a build would do, and why."),
     "build": ("build:build", "Build, check and collect wheels."),

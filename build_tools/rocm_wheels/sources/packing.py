@@ -1,0 +1,287 @@
+"""Checkouts as one file, for machines that are to build from the same trees: hipified once, built everywhere.
+
+The file is a tar with zstd (RFC 8878). Its first member says what each tree holds; what comes out is compared
+with that before it has its name. Build trees, logs and locks stay behind, and so do files that git ignores,
+but for those that hipify wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from rocm_wheels.errors import SourceError, named
+from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.hold import held
+from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.sources.state import OWN_FOLDER, read_state, state_file
+from rocm_wheels.sources.trees import repositories
+from rocm_wheels.workspace import exclusive
+
+LISTING = "checkouts.json"
+_LEVEL = 3
+_CHUNK = 1 << 20
+_GONE = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What is in a file: the trees by name, with what each holds."""
+
+    trees: Mapping[str, TreeIdentity]
+
+
+def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> Packed:
+    """Write checkouts into one file, which appears whole or not at all. No tree is changed.
+
+    Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        for name, tree in trees.items():
+            stack.enter_context(held(tree, what=f"packing {name}", env=env))
+        identities = {name: _identity(tree, env) for name, tree in trees.items()}
+        part = target.with_name(f".{target.name}.part")
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with _writing(part) as archive:
+                _add_listing(archive, identities)
+                for name, tree in trees.items():
+                    _add_tree(archive, name, tree, env)
+            for name, tree in trees.items():
+                if tree_identity(tree, env=env) != identities[name]:
+                    raise SourceError(
+                        f"{tree} was changed while it was packed", tip="run the same command again"
+                    )
+            os.replace(part, target)
+        except OSError as failure:
+            named(failure, part)
+            raise
+        finally:
+            part.unlink(missing_ok=True)
+    return Packed(identities)
+
+
+def unpack(
+    source: Path, folder: Path, *, env: Mapping[str, str]
+) -> Mapping[str, Literal["unpacked", "there already"]]:
+    """Put the checkouts of a file into ``folder``; returns what became of each.
+
+    A checkout that is there already and holds the same is left alone. Raises SourceError for another one, for
+    a file that is none of ours or was cut, and for a tree that does not come out as it went in; then nothing
+    has its name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / ".unpacking"
+    with exclusive(beside, what=f"unpacking {source.name}"):
+        for left in beside.iterdir():  # of a run that was killed
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+        try:
+            with _reading(source) as archive:
+                packed = _listing(archive, source)
+                outcome = _compared(packed, folder, env)
+                wanted = {name for name, what in outcome.items() if what == "unpacked"}
+                if wanted:
+                    _extract(archive, beside, wanted, source)
+            for name in packed.trees:
+                if name in wanted:
+                    _check(beside / name, packed.trees[name], source, env)
+            for name in sorted(wanted):
+                os.replace(beside / name, folder / name)
+        finally:
+            for left in beside.iterdir():
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+    return outcome
+
+
+def _identity(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
+    identity = tree_identity(tree, env=env)
+    state = read_state(git_directory(Git(tree, env)))
+    if state is not None and state.operation is not None:
+        raise SourceError(
+            f"{tree}: {state.operation} was interrupted", tip="run the same checkout again first"
+        )
+    if not (tree / ".git").is_dir():
+        raise SourceError(f"{tree} is a worktree or submodule of another repository", tip="pack a checkout")
+    return identity
+
+
+def _add_listing(archive: tarfile.TarFile, identities: Mapping[str, TreeIdentity]) -> None:
+    trees = {name: asdict(one) for name, one in identities.items()}
+    content = (json.dumps({"schema": 1, "trees": trees}, indent=1) + "\n").encode()
+    member = tarfile.TarInfo(LISTING)
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def _add_tree(archive: tarfile.TarFile, name: str, tree: Path, env: Mapping[str, str]) -> None:
+    for relative in sorted({*_of_git(tree), *_of_work(tree, env)}):
+        archive.add(tree / relative, f"{name}/{relative}", recursive=False, filter=_nobodys)
+
+
+def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member without the names and numbers of this machine's users; times of files stay."""
+    if member.isdir():
+        member.mtime = 0
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _of_git(tree: Path) -> Iterator[str]:
+    """Yield the files and folders of the repository, but for what our own runs left in it."""
+    own = tree / ".git" / OWN_FOLDER
+    yield ".git"
+    for place, folders, files in os.walk(tree / ".git"):
+        here = Path(place)
+        if here == own:
+            folders.clear()
+        kept = [name for name in files if here != own or name == state_file(tree / ".git").name]
+        for entry in (*folders, *kept):
+            if entry not in _GONE:
+                yield (here / entry).relative_to(tree).as_posix()
+
+
+def _of_work(tree: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield what git sees in the root and every submodule, and what hipify wrote that git ignores."""
+    git = Git(tree, env)
+    parts = repositories(git)
+    inside = {part.path for part in parts}
+    for part in parts:
+        for path in part.git.fields("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
+            relative = part.inside(path.rstrip("/"))
+            if relative not in inside and os.path.lexists(tree / relative):
+                yield from _with_folders(relative)
+        if part.path:
+            yield from _with_folders(f"{part.path}/.git")
+    state = read_state(git_directory(git))
+    for path in state.generated if state is not None else ():
+        if os.path.lexists(tree / path):
+            yield from _with_folders(path)
+
+
+def _with_folders(relative: str) -> Iterator[str]:
+    yield relative
+    for parent in PurePosixPath(relative).parents:
+        if str(parent) != ".":
+            yield str(parent)
+
+
+def _listing(archive: tarfile.TarFile, source: Path) -> Packed:
+    first = archive.next()
+    content = archive.extractfile(first) if first is not None and first.name == LISTING else None
+    try:
+        if content is None:
+            raise ValueError("its first member says nothing of checkouts")
+        said = json.loads(content.read())
+        if said["schema"] != 1:
+            raise ValueError(f"it is of a later version (schema {said['schema']})")
+        return Packed({_plain(name): TreeIdentity(**one) for name, one in said["trees"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        tip = "make one with `rocm-wheels sources pack`"
+        raise SourceError(f"{source} holds no packed checkouts: {cause}", tip=tip) from cause
+
+
+def _plain(name: str) -> str:
+    if name in {"", ".", ".."} or "/" in name or "\\" in name or name.startswith("."):
+        raise ValueError(f"{name!r} is not the name of a checkout")
+    return name
+
+
+def _compared(
+    packed: Packed, folder: Path, env: Mapping[str, str]
+) -> dict[str, Literal["unpacked", "there already"]]:
+    outcome: dict[str, Literal["unpacked", "there already"]] = {}
+    for name, identity in packed.trees.items():
+        place = folder / name
+        if not os.path.lexists(place) or (place.is_dir() and not any(place.iterdir())):
+            outcome[name] = "unpacked"
+        elif (place / ".git").exists() and tree_identity(place, env=env) == identity:
+            outcome[name] = "there already"
+        else:
+            raise SourceError(
+                f"{place} is there, and holds something else", tip="name another folder with --repo"
+            )
+    return outcome
+
+
+def _extract(archive: tarfile.TarFile, beside: Path, wanted: set[str], source: Path) -> None:
+    """Write the members of the trees that are wanted; nothing is written outside of them."""
+    for member in archive:
+        parts = PurePosixPath(member.name).parts
+        if (
+            member.name.startswith("/")
+            or ".." in parts
+            or not (member.isreg() or member.isdir() or member.issym())
+        ):
+            raise SourceError(f"{source} holds {member.name}, which no checkout has: it is not used")
+        if not parts or parts[0] not in wanted:
+            continue
+        target = beside.joinpath(*parts)
+        if any(above.is_symlink() for above in target.parents if above != beside and beside in above.parents):
+            raise SourceError(f"{source} writes {member.name} through a link: it is not used")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if member.isdir():
+            target.mkdir(exist_ok=True)
+        elif member.issym():
+            target.symlink_to(member.linkname)
+        else:
+            _write(archive, member, target)
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    content = archive.extractfile(member)
+    assert content is not None  # a regular file
+    with content, target.open("xb") as sink:
+        shutil.copyfileobj(content, sink, _CHUNK)
+    target.chmod(member.mode & 0o777)
+    os.utime(target, (member.mtime, member.mtime))
+
+
+def _check(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[str, str]) -> None:
+    if not (tree / ".git").is_dir():
+        raise SourceError(f"{source} says that it holds {tree.name}, and does not: it was cut or changed")
+    found = tree_identity(tree, env=env)
+    if found != expected:
+        raise SourceError(
+            f"{tree.name} comes out of {source} otherwise than it went in: {found.tree}, not {expected.tree}",
+            tip="the file was damaged on its way, or this file system cannot hold the tree (case, links)",
+        )
+
+
+@contextlib.contextmanager
+def _writing(part: Path) -> Iterator[tarfile.TarFile]:
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
+    with part.open("wb") as file:
+        with (
+            compressor.stream_writer(file, closefd=False) as stream,
+            tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
+        ):
+            yield archive
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _reading(source: Path) -> Iterator[tarfile.TarFile]:
+    import zstandard
+
+    try:
+        with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            with tarfile.open(mode="r|", fileobj=stream) as archive:
+                yield archive
+            while stream.read(_CHUNK):  # to its end: the checksum is there
+                pass
+    except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
+        raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause

@@ -1,0 +1,206 @@
+"""Checkouts as one file: what comes out is what went in, or nothing comes out."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from rocm_wheels.cli.sources import group
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources import packing
+from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.packing import pack, unpack
+from rocm_wheels.sources.state import Left, State, state_file, write_state
+
+ENV = {
+    **os.environ,
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org",
+}  # fmt: skip
+
+
+def git(folder: Path, *words: str) -> str:
+    said = [
+        "git",
+        "-c",
+        "protocol.file.allow=always",
+        "-c",
+        "init.defaultBranch=main",
+        "-C",
+        str(folder),
+        *words,
+    ]
+    return subprocess.run(said, env=ENV, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout with a submodule, a link, a program, a file that hipify wrote, and what a build left."""
+    inner, outer = tmp_path / "inner", tmp_path / "trees" / "pytorch"
+    for folder in (inner, outer):
+        folder.mkdir(parents=True)
+        git(folder, "init", "-q")
+    (inner / "a ü.cu").write_text("inner")
+    git(inner, "add", ".")
+    git(inner, "commit", "-qm", "inner")
+    (outer / ".gitignore").write_text("build/\n*.hip\n")
+    (outer / "run.sh").write_text("#!/bin/sh\n")
+    (outer / "run.sh").chmod(0o755)
+    (outer / "link").symlink_to("third_party/inner/a ü.cu")
+    git(outer, "submodule", "add", "-q", str(inner), "third_party/inner")
+    git(outer, "add", ".")
+    git(outer, "commit", "-qm", "outer")
+    git(outer, "tag", "THEROCK_UPSTREAM_DIFFBASE")
+    (outer / "kernel.hip").write_text("written by hipify")
+    (outer / "build").mkdir()
+    (outer / "build" / "object.o").write_bytes(b"\0" * 1000)
+    commit = git(outer, "rev-parse", "HEAD").strip()
+    left = {"": Left(commit, commit, git(outer, "rev-parse", "HEAD^{tree}").strip())}
+    write_state(outer / ".git", State("origin", "main", commit, left=left, generated=("kernel.hip",)))
+    (state_file(outer / ".git").parent / "trees").mkdir()
+    (state_file(outer / ".git").parent / "trees" / "waiting.o").write_text("a build tree that waits")
+    return outer
+
+
+def test_what_comes_out_is_what_went_in(tree: Path, tmp_path: Path) -> None:
+    old = 1_600_000_000
+    os.utime(tree / "run.sh", (old, old))
+    packed = pack({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
+    assert unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    there = tmp_path / "out" / "pytorch"
+    assert tree_identity(there, env=ENV) == packed.trees["pytorch"] == tree_identity(tree, env=ENV)
+    assert git(there, "status", "--porcelain") == "" and git(there, "fsck", "--strict") == ""
+    assert git(there, "describe", "--tags").strip() == "THEROCK_UPSTREAM_DIFFBASE"
+    assert (there / "link").readlink() == Path("third_party/inner/a ü.cu") and (
+        there / "link"
+    ).read_text() == "inner"
+    assert os.access(there / "run.sh", os.X_OK) and (there / "run.sh").stat().st_mtime == old
+    assert (there / "kernel.hip").read_text() == "written by hipify"
+    assert not (there / "build").exists() and not list(there.rglob("waiting.o"))
+    # A checkout that holds the same is left alone, and so is the new name of another.
+    assert unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV) == {"pytorch": "there already"}
+    (there / "run.sh").write_text("mine")
+    with pytest.raises(SourceError, match="is there, and holds something else"):
+        unpack(tmp_path / "s.tar.zst", tmp_path / "out", env=ENV)
+    assert (there / "run.sh").read_text() == "mine"
+
+
+def test_the_same_checkouts_are_the_same_bytes(tree: Path, tmp_path: Path) -> None:
+    pack({"pytorch": tree}, tmp_path / "one", env=ENV)
+    pack({"pytorch": tree}, tmp_path / "two", env=ENV)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_file_that_was_cut_gives_nothing(tree: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "s.tar.zst"
+    pack({"pytorch": tree}, whole, env=ENV)
+    content = whole.read_bytes()
+    for end in (0, 3, 100, len(content) // 2, len(content) - 20):
+        (tmp_path / "cut").write_bytes(content[:end])
+        with pytest.raises(SourceError):
+            unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
+        assert not (tmp_path / "out" / "pytorch").exists()
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 1
+    (tmp_path / "cut").write_bytes(bytes(damaged))
+    with pytest.raises(SourceError):
+        unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
+    assert not (tmp_path / "out" / "pytorch").exists()
+    assert unpack(whole, tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+
+
+def test_a_tree_that_changes_meanwhile_is_not_packed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = packing.tree_identity
+    seen: list[Path] = []
+
+    def identity(directory: Path, *, env: dict[str, str]) -> object:
+        seen.append(directory)
+        found = real(directory, env=env)
+        return replace(found, tree="0" * 40) if len(seen) > 1 else found
+
+    monkeypatch.setattr(packing, "tree_identity", identity)
+    with pytest.raises(SourceError, match="was changed while it was packed"):
+        pack({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
+    assert not list(tmp_path.glob("*s.tar.zst*"))
+
+
+def test_what_a_killed_run_left_is_cleared(tree: Path, tmp_path: Path) -> None:
+    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+    (tmp_path / "out" / ".unpacking" / "pytorch" / ".git").mkdir(parents=True)
+    assert unpack(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    assert not (tmp_path / "out" / ".unpacking" / "pytorch").exists()
+
+
+def made(path: Path, *members: tuple[str, bytes | str], listing: object = None) -> Path:
+    """A file as somebody else would make it: (name, content or "-> target")."""
+    stream = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=stream) as archive:
+        said = listing if listing is not None else {"schema": 1, "trees": {"t": IDENTITY}}
+        for name, content in (("checkouts.json", json.dumps(said).encode()), *members):
+            member = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                member.type, member.linkname = tarfile.SYMTYPE, content
+                archive.addfile(member)
+            else:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    path.write_bytes(zstandard.compress(stream.getvalue()))
+    return path
+
+
+IDENTITY = {"commit": "c", "upstream": None, "tree": "t", "dirty": False, "epoch": 0}
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([("t/../../escaped", b"x")], "which no checkout has"),
+        ([("/tmp/escaped", b"x")], "which no checkout has"),
+        ([("t/out", "../../.."), ("t/out/escaped", b"x")], "through a link"),
+        ([("t/.git/x", b"x")], "no commit|not a git|git"),
+        ([], "was cut or changed"),
+    ],
+)
+def test_nothing_is_written_elsewhere(
+    tmp_path: Path, members: list[tuple[str, bytes | str]], said: str
+) -> None:
+    with pytest.raises(SourceError, match=said):
+        unpack(made(tmp_path / "s", *members), tmp_path / "a" / "out", env=ENV)
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.name not in {".lock"}) == [
+        ".unpacking",
+        "a",
+        "out",
+        "s",
+    ]
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [[], {"schema": 2, "trees": {}}, {"schema": 1, "trees": {"../t": IDENTITY}}, {"schema": 1, "trees": 3}],
+)
+def test_a_listing_that_is_none_is_refused(tmp_path: Path, listing: object) -> None:
+    with pytest.raises(SourceError, match="holds no packed checkouts"):
+        unpack(made(tmp_path / "s", listing=listing), tmp_path / "out", env=ENV)
+
+
+def test_the_commands(tree: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    done = runner.invoke(group, ["pack", str(tmp_path / "s"), "--repo", str(tree.parent)])
+    assert done.exit_code == 0 and done.output.startswith("pytorch "), done.output
+    done = runner.invoke(group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "out")])
+    assert done.output == f"{tmp_path / 'out' / 'pytorch'}: unpacked\n"
+    empty = runner.invoke(group, ["pack", str(tmp_path / "s2"), "--repo", str(tmp_path / "nothing")])
+    assert isinstance(empty.exception, SourceError) and "there are no checkouts" in str(empty.exception)
+    wrong = runner.invoke(group, ["pack", str(tmp_path / "s2"), "inner", "--repo", str(tmp_path / "trees")])
+    assert isinstance(wrong.exception, SourceError) and "is not a git checkout" in str(wrong.exception)
