@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,16 @@ channels:
 Ask = Callable[..., Any]
 
 
+@lru_cache
+def a_model(wheels: int) -> SetDocument:
+    return a_set(*(wheel("torch", f"3{10 + n}") for n in range(wheels)))
+
+
 def numbered(number: int, wheels: int = 1) -> SetDocument:
-    files = tuple(wheel("torch", f"3{10 + n}") for n in range(wheels))
-    lock = SetLock(digest=f"{number:064x}", path="sources.lock.json")
-    own = set_id("2.9.1+rocm7.1.0", ((f.name, f.sha256) for f in files), lock.digest)
+    model, lock = a_model(wheels), SetLock(digest=f"{number:064x}", path="sources.lock.json")
+    own = set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
     created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
-    return a_set(*files, created=created, lock=lock, id=own)
+    return model.model_copy(update={"created": created, "lock": lock, "id": own})
 
 
 SETS = [numbered(number) for number in range(5)]
