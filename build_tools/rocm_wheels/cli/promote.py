@@ -199,8 +199,8 @@ def _run(
         channel = done.channel
         raise ReleaseError(
             f"the change is made and people get it ({channel.channel} of {channel.family} is at "
-            f"{channel.current or 'no set'}), but views and support.json do not follow it yet",
-            tip=f"`rocm-wheels refresh {promoter.store.url}` completes it",
+            f"{channel.current or 'no set'}), but views and support.json do not follow it yet: "
+            f"`rocm-wheels refresh {promoter.store.url}` completes it"
         ) from failure
 
 

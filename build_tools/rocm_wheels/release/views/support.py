@@ -233,7 +233,11 @@ def _read(store: Store, places: Places) -> Support | None:
 
 
 def _write(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
-    """Replace a document by what follows from others, which are read after it: knowledge only grows."""
+    """Replace a document by what follows from others, which are read after it; tell whether it was not there.
+
+    After a write all is read once more: others may have gone back, meanwhile, to what was there before it.
+    """
+    written = False
     for _ in range(_ATTEMPTS):
         try:
             found = store.read(path)
@@ -242,10 +246,10 @@ def _write(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
             before, tag = None, None
         made = make()
         if made is None or made == before:
-            return False
+            return written
         try:
             store.replace(path, made, tag)
         except Changed:
             continue
-        return True
+        written = True
     raise ReleaseError(f"{path} is changed by others all the time", tip=AGAIN)

@@ -1,0 +1,479 @@
+"""Views and what is told follow evidence: killed at any write, overtaken, in a folder and in S3."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import s3_servers
+from faulty_store import FaultyStore, Killed
+from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
+from test_stage import UV, _pip, stage
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import policy, said
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.parallel import each
+from rocm_wheels.process import capture
+from rocm_wheels.release.evidence_store import add_evidence
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion import switching
+from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.sets import SetDocument, find_set
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+from rocm_wheels.release.views.support import Support
+
+LAYOUT = load_layout()
+RELEASE = Places(LAYOUT, FAMILY, "release")
+VIEW, CHANNEL = RELEASE.view(TARGET, "nightly"), RELEASE.channel_pages("nightly")
+POLICY = "channels: {nightly: {rules: {verify: {fresh: 14d}}}, stable: {rules: {verify: {fresh: 14d}}}}"
+PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+ALL = ["triton", "torch", "torchvision"]
+_point, _unpoint = switching.point, switching.unpoint
+
+
+class Watched(FaultyStore):
+    """A store that tells the second write of a file from the first; a guest comes before the one ``at``."""
+
+    guest: Callable[[], object] | None = None
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        again = sum(one.split(" again")[0] == what for one in self.writes)
+        named = f"{what} again {again}" if again else what
+        if self.guest is not None and named == self.at:
+            guest, self.guest = self.guest, None
+            guest()
+        return super()._write(named, work, path)
+
+
+@pytest.fixture(autouse=True)
+def renames_are_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
+
+    def point(store: Store, link: str, target: str) -> None:
+        if isinstance(store, FaultyStore):
+            store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
+        else:
+            _point(store, link, target)
+
+    def unpoint(store: Store, link: str) -> None:
+        if isinstance(store, FaultyStore):
+            store._write(f"unpoint {link}", lambda: _unpoint(store.inner, link) or "", link)
+        else:
+            _unpoint(store, link)
+
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(switching, "point", point)
+    monkeypatch.setattr(switching, "unpoint", unpoint)
+
+
+def refresh(store: Store) -> Refreshed:
+    """All that the command does for the channel."""
+    refresher = Refresher(store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
+    done = refresher.channel(FAMILY, "nightly")
+    assert done is not None
+    refresher.support([FAMILY])
+    return done
+
+
+def know(store: Store, document: SetDocument, outcome: str = "pass", hours: float = 5) -> None:
+    when = MOMENT - timedelta(hours=hours)
+    found = said("smoke", outcome, gfx=TARGET, document=document, when=when, added=when)
+    add_evidence(store, LAYOUT, document, found.evidence)
+
+
+def view_of(store: Store) -> str:
+    """Return what a view shows by its pages: "old", "new", "none"; a mixture is neither."""
+    pages = [store.read(one.path).content.decode() for one in store.listing(VIEW)]
+    versions = {version for page in pages for version in ("torch-2.9.1", "torch-2.9.2") if version in page}
+    return {0: "none", 1: "old" if "torch-2.9.1" in versions else "new", 2: "both"}[len(versions)]
+
+
+def everything(place: Path) -> dict[str, bytes]:
+    """Return what people see, and the documents that it follows from."""
+    found = {str(one.relative_to(place)): one for one in place.rglob("*") if one.is_file()}
+    found.update({str(p.relative_to(place)): p for p in (place / VIEW).rglob("*")})
+    found.update({str(p.relative_to(place)): p for p in (place / CHANNEL).rglob("*")})
+    return {
+        path: one.read_bytes()
+        for path, one in found.items()
+        if one.is_file() and path.startswith("v2/") and ".pages/" not in path
+    }
+
+
+class Sets:
+    """Folders in which two sets are on a channel, both tested, a view at the newer one, which then failed."""
+
+    def __init__(self, home: Path, root: Path, url: str) -> None:
+        self.home, self.root, self.url = home, root, url
+        worlds = [World(home / "1"), World(home / "2", "2.9.2")]
+        worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
+        plans = [world.plan() for world in worlds]
+        self.asked: dict[str, str] = {}
+        for number, plan in enumerate(plans):
+            stage(FolderStore(home / "staged"), plan, now=f"2026-11-2{number}T12:00:00Z")
+        add_wheels(home / "staged" / "rocm", [rocm_wheel(home)], now=NOW)
+        self.old, self.new = (find_set(FolderStore(home / "staged"), one.document.id) for one in plans)
+        for mode in ("rename", "pages"):
+            shutil.copytree(home / "staged", home / mode)
+            self.fill(self.store(home / mode))
+
+    def fill(self, store: Store) -> None:
+        """Release what is staged; then the newer set fails."""
+        for document in (self.old, self.new):
+            know(store, document)
+            promoter = Promoter(store, Places(LAYOUT, FAMILY), "nightly", Actor("ann@here", NOW))
+            promoter.promote(document, lambda: PASSED)
+        assert view_of(store) == "none"
+        assert refresh(store).views == ((TARGET, None, self.new.id),)
+        assert view_of(store) == "new"
+        know(store, self.new, "fail", hours=4)
+
+    @staticmethod
+    def store(place: Path, at: str = "", fault: str = "") -> Watched:
+        """Return the store of a copy: pages are replaced one by one where its name says so."""
+        store = Watched(FolderStore(place), at=at, fault=fault)
+        if "pages" in place.name:
+            store.folder = None
+        return store
+
+    def copy(self, mode: str, place: Path) -> Path:
+        target = place.with_name(f"{mode} {place.name}")
+        shutil.copytree(self.home / mode, target, symlinks=True)
+        return target
+
+    def get(self, place: Path, tool: str = "uv") -> str:
+        """Return what a real installer takes from the view; "none" where there is none."""
+        pages = sorted((place / VIEW).rglob("index.*")) if (place / VIEW).exists() else []
+        seen = hashlib.sha256(
+            b"".join(p.relative_to(place).as_posix().encode() + p.read_bytes() for p in pages)
+        )
+        key = f"{tool} {seen.hexdigest()}"
+        if key not in self.asked:
+            self.asked[key] = self._ask(place, tool)
+        return self.asked[key]
+
+    def _ask(self, place: Path, tool: str) -> str:
+        url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
+        index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
+        options = ["--dry-run", "--target", str(self.home / "none")]
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.home),
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        if tool == "pip":
+            report = capture([*_pip(), "--quiet", "--report", "-", *options, *index, *ALL], env=env)
+            listed = [one["metadata"] for one in json.loads(report)["install"]]
+            found = {one["name"]: one["version"] for one in listed}
+        else:
+            done = subprocess.run(
+                [*UV, *options, *index, *ALL], env=env, capture_output=True, text=True, check=False
+            )
+            if done.returncode and "not found in the package registry" in done.stderr:
+                return "none"
+            lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
+            found = dict(line.split("==") for line in lines)
+        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
+        pair = found["torch"], found["torchvision"]
+        wanted = {
+            (f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}"): name for n, name in ((1, "old"), (2, "new"))
+        }
+        return wanted[pair]
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
+    root = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch, serving(root) as server:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
+
+
+def clean_run(sets: Sets, mode: str, place: Path) -> tuple[list[str], dict[str, bytes]]:
+    """Return the writes of a refresh that nothing happened to, and what came of it."""
+    store = sets.store(sets.copy(mode, place))
+    done = refresh(store)
+    assert (done.told, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id),))
+    assert [one.set for one in done.failing] == [sets.new.id]
+    assert len(store.writes) == len(set(store.writes))
+    assert store.inner.folder is not None
+    return store.writes, everything(store.inner.folder)
+
+
+def require_finished(sets: Sets, place: Path, wanted: dict[str, bytes]) -> None:
+    """Run the command again, and once more: that writes nothing."""
+    store = sets.store(place)
+    refresh(store)
+    assert everything(place) == wanted
+    count = len(store.writes)
+    assert refresh(store).failing and len(store.writes) == count
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_other(
+    mode: str, sets: Sets, tmp_path: Path
+) -> None:
+    before = sets.copy(mode, tmp_path / "before")
+    assert sets.get(before) == sets.get(before, "pip") == "new"
+    writes, wanted = clean_run(sets, mode, tmp_path / "clean")
+    seen = []
+    for number, write in enumerate(writes):
+        if number % (7 if ".pages/" in write else 1 if VIEW in write else 2):
+            continue  # of those that nobody sees, some
+        place = sets.copy(mode, tmp_path / str(number))
+        with pytest.raises(Killed):
+            refresh(sets.store(place, write, "after" if number % 4 else "before"))
+        seen.append(sets.get(place))
+        if write == f"replace {VIEW}/torch/index.json":
+            assert sets.get(place, "pip") == seen[-1]
+        require_finished(sets, place, wanted)
+    assert sets.get(place) == "old"
+    assert seen == sorted(seen) and set(seen) == {"new", "old"}
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_who_knows_less_never_has_the_last_word(mode: str, sets: Sets, tmp_path: Path) -> None:
+    """At a write of one refresh comes another: with the same knowledge, or with a pass that makes good."""
+    writes, wanted = clean_run(sets, mode, tmp_path / "clean")
+    chosen = [one for one in writes if ".pages/" not in one and not one.startswith("point")]  # done alone
+    for number, write in enumerate(chosen if mode == "rename" else chosen[::3]):
+        place = sets.copy(mode, tmp_path / str(number))
+        store = sets.store(place, write, "")
+        more = number % 2 == 1
+
+        def guest(place: Path = place, more: bool = more) -> None:
+            other = sets.store(place)
+            if more:
+                know(other, sets.new, hours=3)
+            refresh(other)
+
+        store.guest = guest
+        refresh(store)
+        assert store.guest is None
+        assert sets.get(place) == ("new" if more else "old"), write
+        if not more:
+            assert everything(place) == wanted
+        count = len(store.writes)
+        refresh(store)
+        assert store.writes[count:] == [], write
+
+
+def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) -> None:
+    for mode in ("rename", "pages"):
+        place = sets.copy(mode, tmp_path / "none")
+        store = sets.store(place)
+        know(store, sets.old, "fail", hours=3)
+        kept, shown = store.writes.copy(), len(store.writes)
+        done = refresh(store)
+        assert done.views == ((TARGET, sets.new.id, None),) and len(done.failing) == 2
+        assert sets.get(place) == "none" and not (place / VIEW).exists()
+        made = [one for one in store.writes[shown:] if VIEW in one]
+        assert made and all(one.startswith(("remove", "unpoint")) for one in made), kept
+        page = (place / CHANNEL / "torch/index.html").read_text()
+        for one in (sets.old.id, sets.new.id):
+            assert f"<p>{one}: tests failed; {TARGET}: tests failed</p>" in page
+        for write in sorted({made[0], made[-1]}):
+            killed = sets.copy(mode, tmp_path / f"killed {writes_name(write)}")
+            again = sets.store(killed, write, "after")
+            know(again, sets.old, "fail", hours=3)
+            with pytest.raises(Killed):
+                refresh(again)
+            require_finished(sets, killed, everything(place))
+            assert sets.get(killed) == "none"
+    (place / RELEASE.known("nightly")).unlink()
+    assert refresh(sets.store(place)).failing
+    assert everything(place) == everything(killed)
+
+
+def writes_name(write: str) -> str:
+    return hashlib.sha256(write.encode()).hexdigest()[:8]
+
+
+def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
+    bucket, seen, faults = s3_servers.a_bucket(), [0], ["503", "lost"]
+    store = s3_servers.a_store(bucket=bucket)
+    there = FolderStore(sets.home / "pages")
+    needed = [one.path for one in there.listing("") if not one.path.endswith(".whl")]  # and no wheel
+    needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path]
+    each(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
+    assert view_of(store) == "new"
+
+    def fault(method: str, _path: str) -> str:
+        seen[0] += 1
+        return faults[seen[0] // 20 % 2] if seen[0] % 20 == 0 else ""
+
+    with s3_servers.bad_line(fault) as line:
+        assert refresh(s3_servers.a_store(line.url, bucket=bucket)).failing
+    assert view_of(store) == "old"
+    know(store, sets.new, hours=3)
+    watched = Watched(store)
+    refresh(watched)
+    assert view_of(store) == "new"
+    order = [one.split()[1].removeprefix(f"{VIEW}/") for one in watched.writes if f"{VIEW}/" in one]
+    pages = [one.partition("/")[0] for one in order if one.endswith("html") and "/" in one]
+    assert pages == [
+        "torch",
+        "torchvision",
+        "torchvision",
+        "torch",
+    ]  # the new one comes, then the old one goes
+    count = len(watched.writes)
+    refresh(watched)
+    assert len(watched.writes) == count
+    for number, write in enumerate([one for one in watched.writes if "evidence/" not in one][3::9]):
+        know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 10)
+        with pytest.raises(Killed):
+            refresh(Watched(store, at=write, fault="after"))
+        refresh(store)
+        assert view_of(store) == ("old" if number % 2 == 0 else "new")
+    support = Support.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
+    assert {one.set for one in support.views} == {sets.old.id if number % 2 == 0 else sets.new.id}
+
+
+# ---- the command
+
+
+def test_the_command_tells_what_failed_and_how_to_take_it_away(
+    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    rules.write_text(POLICY)
+
+    def call(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run_command(cli, [words[0], str(place), *words[1:]]) == code
+        found = capsys.readouterr()
+        return found.out if code == 0 else found.err
+
+    chosen = ["--policy", str(rules)]
+    before = everything(place)
+    would = json.loads(call("refresh", *chosen, "--dry-run", "--json"))
+    assert everything(place) == before
+    done = json.loads(call("refresh", *chosen, "--json"))
+    (one,) = done["channels"]
+    assert one == would["channels"][0]
+    paths = {line.split()[1] for line in would["writes"] if line.startswith(("create", "replace", "copy"))}
+    after = everything(place)
+    changed = {path for path in after if before.get(path) != after[path] and f"{VIEW}/" not in path}
+    assert {path for path in paths if ".pages/" not in path} == {p for p in changed if CHANNEL not in p}
+    assert (one["told"], one["evidence"], one["left"]) == ([sets.new.id], 1, None)
+    assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id}]
+    assert done["documents"] == [RELEASE.support, "v2/support.json"]
+    assert "nothing to do" in call("refresh", *chosen)
+    assert sets.new.id in call("refresh", *chosen)  # what failed is named every time
+    seen = json.loads((place / RELEASE.support).read_text())
+    assert [(r["set"], r["state"]) for r in seen["releases"]] == [
+        (sets.new.id, "tests failed"),
+        (sets.old.id, "tested"),
+    ]
+    names = {path.name for path in (place / RELEASE.evidence(sets.new.id)).iterdir()}
+    assert names == {path.name for path in (place / Places(LAYOUT, FAMILY).evidence(sets.new.id)).iterdir()}
+    (bad,) = one["failing"]
+    assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
+    program, *words = shlex.split(bad["command"])
+    assert program == "rocm-wheels" and run_command(cli, words) == 0
+    assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
+    assert json.loads(call("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
+    assert "https://w.example.org/v2/" not in (place / "v2/support.json").read_text()
+    call("refresh", *chosen, "--public-url", "https://w.example.org")
+    for path, text in (("v2/support.json", f"{FAMILY}/sets"), (RELEASE.support, "sets")):
+        (release,) = json.loads((place / path).read_text())["releases"]
+        assert release["url"] == f"https://w.example.org/v2/{FAMILY}/sets/{sets.old.id}/simple/"
+        assert release["index"] == f"{text}/{sets.old.id}/simple/"
+
+
+def test_a_change_that_somebody_else_has_begun_is_left_alone(
+    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    rules.write_text(POLICY)
+    store = sets.store(place, f"point {CHANNEL}", "before")
+    promoter = Promoter(store, Places(LAYOUT, FAMILY), "nightly", Actor("eve@there", NOW))
+    with pytest.raises(Killed):
+        promoter.demote([sets.new.id])
+    before = everything(place)
+    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
+    assert (
+        f"nightly of {FAMILY} is being changed: demote of {sets.new.id} by eve@there"
+        in capsys.readouterr().err
+    )
+    assert everything(place) == before
+    # the very command that was killed finishes it, and views follow
+    words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
+    assert run_command(cli, words) == 0
+    said = capsys.readouterr().out
+    assert (
+        "an earlier run had begun it" in said
+        and f"view of {TARGET} in nightly of {FAMILY}: {sets.old.id}" in said
+    )
+    assert sets.get(place) == "old"
+
+
+def test_a_release_is_out_when_its_views_fail(
+    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    rules.write_text(POLICY)
+    damaged = next((place / Places(LAYOUT, FAMILY).evidence(sets.old.id)).iterdir())
+    (place / RELEASE.evidence(sets.old.id) / damaged.name).write_text("{}")
+    words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
+    (place / RELEASE.known("nightly")).unlink()
+    assert run_command(cli, words) == 15
+    found = capsys.readouterr()
+    assert f"{sets.new.id} demoted" in found.out
+    assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
+    assert f"`rocm-wheels refresh {place}` completes it" in found.err
+    assert "tip: it may have said that a test failed" in found.err  # why it could not
+    shutil.copy(damaged, place / RELEASE.evidence(sets.old.id) / damaged.name)
+    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 0
+    assert sets.get(place) == "old"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--channel", "nightlyy"], 2, "the policy has no channel nightlyy"),
+        (["--channel", "stable"], 2, "nothing was promoted to stable of"),
+        (["--family", "gfx94X"], 2, "has no releases of gfx94X"),
+        (["--public-url", "s3://x/y"], 2, "is no URL of a folder"),
+        (["--public-url", "https://h/", "--family", FAMILY], 2, "are of the whole store"),
+        (["--policy", "stable.yaml"], 2, "the policy has no channel nightly"),
+    ],
+)
+def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by name
+    words: list[str],
+    code: int,
+    says: str,
+    sets: Sets,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("stable.yaml").write_text("channels: {stable: {rules: {verify: {fresh: 14d}}}}")
+    before = everything(sets.home / "rename")
+    assert run_command(cli, ["refresh", str(sets.home / "rename"), *words]) == code
+    assert says in capsys.readouterr().err
+    assert everything(sets.home / "rename") == before
+    assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 15
+    assert "nothing was promoted in" in capsys.readouterr().err
