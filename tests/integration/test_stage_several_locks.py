@@ -8,6 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import said
 from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts
 from uv import find_uv_bin
 
@@ -16,9 +19,8 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.server import serving
 from rocm_wheels.process import capture
-from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.sets import find_set, read_set
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.sources.lock.file import write_lock
@@ -48,11 +50,19 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     assert run_command(cli, ["releases", str(tmp_path / "store")]) == 0
     assert "ROCm 7.0.2, 7.1.0  5 wheels  complete" in capsys.readouterr().out
 
-    store, places = FolderStore(tmp_path / "store"), Places(load_layout(), "variants")
+    store = FolderStore(tmp_path / "store")
     document = find_set(store, staged["set"])
-    rules = (RuleResult("hashes", "pass", "yes"),)
-    passed = Verdict(document.id, "variants", "nightly", datetime.now(timezone.utc), rules)
-    Promoter(store, places, "nightly", Actor("ann", NOW)).promote(document, lambda: passed)
+    moment = datetime.now(timezone.utc)
+    known = said("verify", document=document, when=moment, added=moment)
+    add_evidence(store, load_layout(), document, known.evidence)
+    (tmp_path / "policy.yaml").write_text(
+        "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}}}\n"
+    )
+    words = ["promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
+    assert run_command(cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
+    (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
+    rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}
+    assert {wheel["label"]: wheel["rocm"] for wheel in release["wheels"]} == rocm
     released = Places(load_layout(), "variants", "release")
     assert read_set(store, "variants", document.id, area="release", layout=load_layout()) == document
     there = {

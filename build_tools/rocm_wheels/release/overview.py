@@ -81,7 +81,7 @@ def row_of(document: SetDocument) -> Row:
         id=document.id,
         created=document.created,
         version=document.version,
-        rocm=", ".join(document.rocms) or None,
+        rocm=document.rocm_in_words or None,
         family=document.family,
         layout=document.layout,
         targets=document.targets,

@@ -154,6 +154,11 @@ class SetDocument(_Grown):
         said = [self.rocm] if self.lock is not None else [one.rocm for one in self.locks]
         return tuple(dict.fromkeys(one for one in said if one))
 
+    @property
+    def rocm_in_words(self) -> str:
+        """The versions of ROCm, for people; "" when no lock says any."""
+        return ", ".join(self.rocms)
+
     def rocm_of(self, file: SetFile) -> str | None:
         """Return the ROCm that a wheel was built with, as its lock says."""
         return next((one.rocm for one in self.locks if one.digest == file.lock), self.rocm)

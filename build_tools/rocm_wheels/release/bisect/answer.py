@@ -45,7 +45,8 @@ def answer_of(line: Line, between: Between, state: State) -> Answer:
         for one, path in zip((good, bad), locks, strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            line.store.fetch(line.places.lock(one.id), path)
+            newest = one.sources[-1].path  # of several locks, that of the newest ROCm
+            line.store.fetch(f"{line.places.set_folder(one.id)}/{newest}", path)
         diff = compare(read_lock(locks[0]), read_lock(locks[1]))
     except RocmWheelsError as failure:  # the search took long: it is answered all the same
         why_not = explain(failure).splitlines()[0]
@@ -68,8 +69,8 @@ def answer_lines(answer: Answer) -> Iterator[str]:
     yield "what differs:"
     for project, old, new in answer.versions:
         yield f"  {project}  {old} → {new}"
-    if answer.good.rocm != answer.bad.rocm:
-        yield f"  ROCm  {answer.good.rocm or 'unknown'} → {answer.bad.rocm or 'unknown'}"
+    if answer.good.rocms != answer.bad.rocms:
+        yield f"  ROCm  {answer.good.rocm_in_words or 'unknown'} → {answer.bad.rocm_in_words or 'unknown'}"
     if answer.diff is None:
         yield f"  the locks cannot be compared: {answer.why_not}"
         return
@@ -88,7 +89,7 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
         "probes": [one.model_dump(mode="json") for one in answer.probes],
         "differs": {
             "versions": {project: {"old": old, "new": new} for project, old, new in answer.versions},
-            "rocm": {"old": answer.good.rocm, "new": answer.bad.rocm},
+            "rocm": {"old": answer.good.rocm_in_words or None, "new": answer.bad.rocm_in_words or None},
             "lock": None if answer.diff is None else as_json(answer.diff, {}, most=0),
             "lock_diff": None if answer.diff is None else _diff_command(answer),
             "why_not": answer.why_not or None,
@@ -97,7 +98,7 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
 
 
 def _titled(document: SetDocument) -> str:
-    return f"{document.id}  ROCm {document.rocm or 'unknown'}  {document.created}"
+    return f"{document.id}  ROCm {document.rocm_in_words or 'unknown'}  {document.created}"
 
 
 def _diff_command(answer: Answer) -> str:

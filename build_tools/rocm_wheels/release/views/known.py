@@ -34,7 +34,10 @@ class Target(Record):
 
 
 class Wheel(Record):
-    """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for."""
+    """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
+
+    ``rocm`` is its own, also where the set has variants for several.
+    """
 
     file: str
     sha256: Sha256
@@ -42,6 +45,7 @@ class Wheel(Record):
     platforms: tuple[str, ...]
     gfx: tuple[str, ...]
     label: str = ""
+    rocm: str | None = None
 
 
 class Known(Record):

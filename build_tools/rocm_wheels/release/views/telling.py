@@ -26,7 +26,7 @@ from rocm_wheels.wheels.names import parse_wheel_name
 _RULES = ("verify", "resolver", "smoke", "tests")  # those with an age
 _ANY_AGE = timedelta(days=36500)
 _LOOSE = ("not pinned: ", "not tied")  # lines of ``promotion.ties``: of the wheels, so they stay
-_FORM = 1  # of what is told: another one is another digest
+_FORM = 2  # of what is told: another one is another digest
 
 
 def without_age(policy: Policy) -> Policy:
@@ -135,6 +135,7 @@ def _wheel(file: SetFile, document: SetDocument) -> Wheel:
         platforms=tuple(sorted({tag.platform for tag in parse_wheel_name(file.name).tags})),
         gfx=tuple(own) or targets_of(document),
         label=file.label,
+        rocm=document.rocm_of(file),
     )
 
 
