@@ -79,7 +79,7 @@ class Sets:
         plans = [world.plan() for world in self.worlds]
         for plan in plans:
             stage(store, plan)
-        promote(store, plans[0].document)
+        promote(store, find_set(store, plans[0].document.id))
 
     @staticmethod
     def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:

@@ -22,6 +22,7 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion import promoting, switching
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.promotion.rehearsal import Rehearsal
+from rocm_wheels.release.sets import find_set
 from rocm_wheels.release.stores.folder import FolderStore
 
 HELD = Verdict(
@@ -274,4 +275,5 @@ def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Set
     for channel in ("nightly", "stable"):
         page = json.loads((place / RELEASE.channel_pages(channel) / "torch/index.json").read_text())
         assert any("2.9.2" in file["filename"] for file in page["files"])
-    assert promote(FolderStore(place), third.plan().document).channel.current == third.plan().document.id
+    staged = find_set(FolderStore(place), third.plan().document.id)
+    assert promote(FolderStore(place), staged).channel.current == staged.id

@@ -10,6 +10,8 @@ nothing was released.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+from collections.abc import Collection
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.entries import METADATA_SUFFIX
@@ -35,9 +37,11 @@ def copy_set(store: Store, staging: Places, release: Places, document: SetDocume
     new = sum(each(lambda file: _copy_wheel(store, staging, release, file), files, jobs=_JOBS))
     beside = _documents(store, staging, release, document)
     new += _put_pages(store, release, document)
-    new += sum(each(lambda one: _copy(store, *one), beside, jobs=_JOBS))
+    folders = release.set_folder(document.id), release.evidence(document.id)
+    known = {one.path for folder in folders for one in store.listing(folder)}
+    new += sum(each(lambda one: _copy(store, *one, known=known), beside, jobs=_JOBS))
     last = staging.document(document.id), release.document(document.id)
-    return new + _copy(store, *last, "")
+    return new + _copy(store, *last, "", known=known)
 
 
 def _is_released(store: Store, release: Places, file: SetFile) -> bool:
@@ -120,17 +124,24 @@ def _documents(store: Store, staging: Places, release: Places, document: SetDocu
 _AGAIN = "a set never changes: put the files back from a copy of the store, or stage the wheels again"
 
 
-def _copy(store: Store, source: str, target: str, sha256: str, *, size: int | None = None) -> bool:
-    """Copy a file unless it is there; tell whether it was not. ``size`` is that of a wheel."""
+def _copy(
+    store: Store,
+    source: str,
+    target: str,
+    sha256: str,
+    *,
+    size: int | None = None,
+    known: Collection[str] = (),
+) -> bool:
+    """Copy a file unless it is there (``known`` are); tell whether it was not. ``size``: of a wheel."""
     own = _digest(store, source, size)
     if sha256 and own != sha256:
         raise ReleaseError(f"{store.url_of(source)} is not what was tested: its sha256 is {own}", tip=_AGAIN)
-    new = store.head(target) is None
-    if new:
-        try:
+    new = False
+    if target not in known:
+        with contextlib.suppress(Exists):
             store.copy(source, target)
-        except Exists:
-            new = False
+            new = True
     if (found := _digest(store, target, size)) != own:
         tip = "somebody else wrote it; what was released is never replaced: look who"
         raise ReleaseError(f"{store.url_of(target)} is not {source}: its sha256 is {found}", tip=tip)
@@ -139,10 +150,9 @@ def _copy(store: Store, source: str, target: str, sha256: str, *, size: int | No
 
 def _digest(store: Store, path: str, size: int | None) -> str:
     """Return the sha256 of a file: of a wheel of the right size, the one that the store keeps, if it does."""
-    if size is not None:
-        found = store.head(path)
-        if found is None:
-            raise Missing(f"there is no {path} in {store.url}")
-        if found.sha256 and found.size == size:
-            return found.sha256
-    return store.digest(path)
+    if size is None:
+        return hashlib.sha256(store.read(path).content).hexdigest()
+    found = store.head(path)
+    if found is None:
+        raise Missing(f"there is no {path} in {store.url}")
+    return found.sha256 if found.sha256 and found.size == size else store.digest(path)

@@ -39,7 +39,7 @@ from rocm_wheels.release.promotion.objections import (
 from rocm_wheels.release.promotion.overlaps import refuse_overlaps
 from rocm_wheels.release.promotion.pages import index_of
 from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.promotion.switching import Exchange, exchange
+from rocm_wheels.release.promotion.switching import Exchange, exchange, is_one_rename
 from rocm_wheels.release.promotion.ties import Requires, require_pins, require_tied, requires_of
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.stores.store import Changed, Store
@@ -123,6 +123,7 @@ class Promoter:
                 requires = requires_of(self.store, self.staging, document)
                 self._refuse_mixtures(document, requires, channel)
                 copied = copy_set(self.store, self.staging, self.release, document)
+                self.released.learn(requires)
                 verdict = require_pass(judge(), self.store)
             loose = self._refuse_mixtures(document, requires, channel)
             state = shown_state(verdict)
@@ -255,8 +256,8 @@ class Promoter:
 
         documents = self.released.documents([one.set for one in goal])
         pages = index_of(self.release, self.channel, goal, documents)
-        order = self.released.in_order(sets)
         folder, builds = self.release.channel_pages(self.channel), self.release.builds(self.channel)
+        order = [] if is_one_rename(self.store, folder) else self.released.in_order(sets)
         return exchange(self.store, Exchange(folder, builds, pages, order, adds, check))
 
     def _refuse_mixtures(

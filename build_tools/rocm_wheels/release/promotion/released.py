@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.promotion.pages import documents_of
-from rocm_wheels.release.promotion.ties import dependencies_first, requires_of
+from rocm_wheels.release.promotion.ties import Requires, dependencies_first, requires_of
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.stores.store import Store
 
@@ -20,6 +20,10 @@ class Released:
         self.store, self.places = store, places
         self._documents: dict[str, SetDocument] = {}
         self._requires: dict[str, Sequence[Requirement]] = {}  # by file name, which belongs to its bytes
+
+    def learn(self, requires: Requires) -> None:
+        """Take over what was read in staging, and compared when it was copied."""
+        self._requires.update(requires)
 
     def documents(self, ids: Sequence[str]) -> list[SetDocument]:
         """Return sets by their ids. Raises ReleaseError for one that was not released."""

@@ -1,0 +1,144 @@
+"""How long a store of many sets takes: ``releases``, and the last of many promotions.
+
+``python tests/bench/bench_release.py [SETS] [WHEELS]`` (100 sets of 200 wheels) makes them of small files in
+a folder, promotes all but the last, and prints what the last costs: seconds, reads, writes, sums of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from faulty_store import FaultyStore
+
+from rocm_wheels.index.entries import METADATA_SUFFIX
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.overview import overviews, renew_listing
+from rocm_wheels.release.pages import index_pages
+from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
+from rocm_wheels.release.stores.folder import FolderStore
+
+FAMILY = "gfx94X-dcgpu"
+PROJECTS = ("triton", "torch", "torchvision", "torchaudio", "apex")
+PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+LOCK = b"{}\n"
+
+
+class Counted(FaultyStore):
+    """A store that counts what is asked of it."""
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.reads: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("read", "head", "digest", "listing"):
+            self.reads[name] += 1
+        return super().__getattribute__(name)
+
+
+def a_set(places: Places, store: FolderStore, number: int, wheels: int) -> SetDocument:
+    """Stage a set without looking at it: the wheels are no wheels."""
+    version = f"2.9.{number}+rocm7.1.0"
+    files = []
+    for count in range(wheels):
+        project = PROJECTS[count % len(PROJECTS)]
+        own = "3.5.0+rocm7.1.0" if project == "triton" else version  # the same in all sets
+        tag = f"cp3{count // len(PROJECTS)}"
+        name = f"{project}-{own}-{tag}-{tag}-linux_x86_64.whl"
+        needs = {"torch": "triton==3.5.0+rocm7.1.0", "triton": ""}.get(project, f"torch=={version}")
+        required = f"Requires-Dist: {needs}\n" if needs else ""
+        metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {own}\n{required}".encode()
+        content = name.encode() * 100
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = places.file(sha256, name)
+        if store.head(path) is None:
+            store.create(path, content)
+            store.create(path + METADATA_SUFFIX, metadata)
+        digest = hashlib.sha256(metadata).hexdigest()
+        files.append(
+            SetFile(
+                name=name,
+                project=project,
+                version=own,
+                sha256=sha256,
+                size=len(content),
+                metadata_sha256=digest,
+            )
+        )
+    lock = SetLock(digest=hashlib.sha256(LOCK).hexdigest(), path="sources.lock.json")
+    known = set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
+    document = SetDocument(
+        id=known,
+        created=f"2026-11-21T12:{number // 60:02}:{number % 60:02}Z",
+        version=version,
+        family=FAMILY,
+        layout="per-family",
+        files=tuple(files),
+        lock=lock,
+    )
+    store.create(places.lock(known), LOCK)
+    folder = places.index(known)
+    for path, page in index_pages(folder, places, ((file, document.created) for file in files)).items():
+        store.create(path, page)
+    store.create(places.document(known), document.to_json())
+    return document
+
+
+@contextmanager
+def timed(what: str, store: Counted | None = None) -> Iterator[None]:
+    """Print how long it takes, and what is asked of a store."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    yield
+    said = f"{what}: {time.perf_counter() - begun:.2f} s ({time.process_time() - cpu:.2f} s of CPU)"
+    if store is not None:
+        kinds = Counter(write.split()[0] for write in store.writes)
+        pages = sum("/simple/" in write or ".pages/" in write for write in store.writes)
+        said += f", {len(store.writes)} writes {dict(kinds)}, {pages} of pages; {dict(store.reads)}"
+    print(said, flush=True)
+
+
+def promoter(store: Counted | FolderStore) -> Promoter:
+    """Return one who promotes to nightly."""
+    return Promoter(store, Places(load_layout(), FAMILY), "nightly", Actor("bench", "2026-11-21T12:00:00Z"))
+
+
+def main(sets: int, wheels: int) -> None:
+    """Make the store and measure."""
+    places = Places(load_layout(), FAMILY)
+    with tempfile.TemporaryDirectory(prefix="bench-release-") as folder:
+        store = FolderStore(Path(folder))
+        documents = [a_set(places, store, number, wheels) for number in range(sets)]
+        renew_listing(store, places)
+        with timed(f"releases of {sets} sets of {wheels} wheels"):
+            assert len(overviews(store, load_layout())[0].rows) == sets
+        with timed(f"{sets - 1} promotions"):
+            for document in documents[:-1]:
+                promoter(store).promote(document, lambda: PASSED)
+        counted = Counted(store)
+        with timed("the last promotion", counted):
+            promoter(counted).promote(documents[-1], lambda: PASSED)
+        counted = Counted(store)
+        with timed("the same again", counted):
+            promoter(counted).promote(documents[-1], lambda: PASSED)
+        counted = Counted(store)
+        with timed("demote it", counted):
+            promoter(counted).demote(None)
+        counted = Counted(store)
+        with timed("promote it again", counted):
+            promoter(counted).promote(documents[-1], lambda: PASSED)
+
+
+if __name__ == "__main__":
+    main(*map(int, [*sys.argv[1:], *("100", "200")[len(sys.argv) - 1 :]]))
