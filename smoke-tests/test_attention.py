@@ -1,17 +1,20 @@
 """Scaled dot product attention: every back end alone, and torch's own choice, against the formula in float64.
 
 A back end says itself that it does not take these tensors here; that is a skip with its words. Torch's own
-choice and the back end that goes step by step must take everything.
+choice and the back end that goes step by step must take everything, and so must flash attention what has 16
+bits, on a GPU that the data name for it: a torch that was built without it says the same words.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from typing import Any
 
 import pytest
 from exact import assert_close, both
+from looking import Given
 
 pytestmark = pytest.mark.limit(600)
 
@@ -23,27 +26,39 @@ _REFUSALS = ("no available kernel", "no viable backend", "invalid backend", "not
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("back_end", _BACK_ENDS)
 def test_attention(  # noqa: PLR0917 - pytest passes them by name
-    torch: Any, device: str, back_end: str, dtype: str, causal: bool, said: Any
+    torch: Any,
+    device: str,
+    back_end: str,
+    dtype: str,
+    causal: bool,
+    given: Given,
+    said: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The result and the gradients of query, key and value."""
+    if back_end != "chosen":  # without it, torch offers flash attention on some GPUs alone
+        monkeypatch.setenv("TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "1")
     pairs = [both(torch, device, 2, 3, 65, 64, dtype=dtype, seed=seed) for seed in range(3)]
-    given, exact = zip(*pairs, strict=True)
-    for one in (*given, *exact):
+    inputs, exact = zip(*pairs, strict=True)
+    for one in (*inputs, *exact):
         one.requires_grad_()
     try:
         with _only(torch, _BACK_ENDS[back_end]):
-            found = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
+            found = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
     except RuntimeError as failure:
         words = " ".join(str(failure).split())
         if back_end in ("chosen", "math") or not any(one in words.lower() for one in _REFUSALS):
             raise
+        needed = given.data.get("flash_attention", "") if sys.platform == "linux" else ""
+        if device != "cpu" and back_end == "flash" and dtype != "float32" and needed:
+            pytest.fail(f"torch has no flash attention here ({words[:120]}), and {needed}")
         pytest.skip(f"this back end does not take it here: {words.partition('. ')[0][:120]}")
     expected = _formula(torch, *exact, causal=causal)
     worst = assert_close(torch, found, expected, "attention")
     weight, weight64 = both(torch, device, *found.shape, dtype=dtype, seed=9)
     (found * weight).sum().backward()
     (expected * weight64).sum().backward()
-    for name, one, one64 in zip(("query", "key", "value"), given, exact, strict=True):
+    for name, one, one64 in zip(("query", "key", "value"), inputs, exact, strict=True):
         worst = max(worst, assert_close(torch, one.grad, one64.grad, f"the gradient of the {name}"))
     said(f"off by {worst:.1e} of the largest value")
 

@@ -72,12 +72,31 @@ def test_torchaudio_resample(torch: Any, device: str) -> None:
 
 @pytest.mark.gpu
 def test_apex_fused_layer_norm(torch: Any, device: str) -> None:
-    """A kernel of apex against torch's own on the CPU."""
+    """A kernel of apex against torch's own on the CPU, forward and backward."""
     normalization = _module("apex.normalization", "apex")
     layer = normalization.FusedLayerNorm(64).to(device)
-    values, exact = both(torch, device, 32, 64)
-    wanted = torch.nn.functional.layer_norm(exact, (64,))
-    assert_close(torch, layer(values), wanted, "FusedLayerNorm")
+    (values, exact), (weight, weight64) = both(torch, device, 32, 64), both(torch, device, 32, 64, seed=9)
+    got = layer(values.requires_grad_())
+    wanted = torch.nn.functional.layer_norm(exact.requires_grad_(), (64,))
+    assert_close(torch, got, wanted, "FusedLayerNorm")
+    (got * weight).sum().backward()
+    (wanted * weight64).sum().backward()
+    assert_close(torch, values.grad, exact.grad, "its gradient")
+
+
+@pytest.mark.gpu
+def test_apex_fused_adam(torch: Any, device: str) -> None:
+    """A step of apex's optimizer, a kernel over many tensors at once, against torch's own on the CPU."""
+    optimizers = _module("apex.optimizers", "apex")
+    (values, exact), (gradient, gradient64) = both(torch, device, 257), both(torch, device, 257, seed=1)
+    for one, slope, make in (
+        (values, gradient, lambda it: optimizers.FusedAdam(it, lr=0.1, weight_decay=0.0)),
+        (exact, gradient64, lambda it: torch.optim.Adam(it, lr=0.1)),
+    ):
+        one.requires_grad_()
+        one.grad = slope
+        make([one]).step()
+    assert_close(torch, values, exact, "the weights after a step")
 
 
 @pytest.mark.gpu

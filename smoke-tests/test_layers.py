@@ -41,16 +41,26 @@ def test_layer(torch: Any, device: str, layer: str, dtype: str, said: Any) -> No
     said(f"off by {off:.1e} of the largest value")
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_channels_last(torch: Any, device: str, dtype: str) -> None:
-    """A convolution on NHWC data gives the same, and stays NHWC."""
+def test_channels_last(
+    torch: Any, device: str, dtype: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A convolution on NHWC data gives the same, and stays NHWC.
+
+    On ROCm only when a variable asks for it (ATen/native/ConvUtils.h); else torch may turn it into NCHW.
+    """
+    monkeypatch.delenv("PYTORCH_MIOPEN_SUGGEST_NHWC", raising=False)
+    if asked:
+        monkeypatch.setenv("PYTORCH_MIOPEN_SUGGEST_NHWC", "1")
     torch.manual_seed(3)
     rounded = torch.nn.Conv2d(8, 16, 3, padding=1).to(getattr(torch, dtype))
     exact = copy.deepcopy(rounded).double()
     layer = rounded.to(device).to(memory_format=torch.channels_last)
     x, x64 = both(torch, device, 4, 8, 28, 28, dtype=dtype)
     x = x.contiguous(memory_format=torch.channels_last)
-    assert layer(x).is_contiguous(memory_format=torch.channels_last)
+    if asked or device == "cpu":
+        assert layer(x).is_contiguous(memory_format=torch.channels_last)
     _compare(torch, (layer, x), (exact, x64))
 
 
@@ -62,8 +72,9 @@ def test_autograd_by_finite_differences(torch: Any, device: str) -> None:
 
     x, _ = both(torch, device, 4, 5, dtype="float64")
     w, _ = both(torch, device, 5, 3, dtype="float64", seed=1)
-    assert torch.autograd.gradcheck(function, (x.requires_grad_(), w.requires_grad_()))
-    assert torch.autograd.gradgradcheck(function, (x, w))
+    # sums may be added in another order the next time: 1e-10 is far below what is compared
+    assert torch.autograd.gradcheck(function, (x.requires_grad_(), w.requires_grad_()), nondet_tol=1e-10)
+    assert torch.autograd.gradgradcheck(function, (x, w), nondet_tol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -74,7 +85,7 @@ def test_mixed_precision_learns(torch: Any, device: str, dtype: str, said: Any) 
     network = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
     scaler = torch.amp.GradScaler(kind, enabled=dtype == "float16")
-    x, _ = both(torch, device, 256, 16)
+    x, x64 = both(torch, device, 256, 16)
     wanted = x.sum(-1, keepdim=True) / 4
     losses = []
     for _ in range(60):
@@ -89,6 +100,9 @@ def test_mixed_precision_learns(torch: Any, device: str, dtype: str, said: Any) 
         losses.append(float(loss))
     assert all(one.dtype == torch.float32 for one in network.parameters())
     assert losses[-1] < losses[0] / 4, f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}"
+    with torch.autocast(kind, dtype=getattr(torch, dtype)):
+        found = network(x)
+    assert_close(torch, found, copy.deepcopy(network).cpu().double()(x64), "what it learned")
     said(f"loss {losses[0]:.3g} to {losses[-1]:.3g}")
 
 

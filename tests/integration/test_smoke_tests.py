@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.testing.data import smoke_data
 from rocm_wheels.testing.smoke import Asked, Ran, run_smoke_tests
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -469,3 +471,59 @@ def test_a_real_torch_passes(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, str(DOOR), *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
     assert time.monotonic() - begun < 900
+
+
+# what rehearsed wrong results do not reach: data that is only moved or viewed, and what asks torch
+UNTOUCHED = re.compile(
+    r"-cast\]|-view\]|test_(profiler_sees_kernels|rccl_is_built_in|compiled_for_this_gpu)\["
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="this Python has no torch")
+def test_the_half_of_the_gpu_runs_on_a_rehearsed_one_and_notices_wrong_results(tmp_path: Path) -> None:
+    """Every line but those that need a compiler for GPUs, and two of them; see rehearsed_gpu.py."""
+    gpu = {"index": 0, "name": "rehearsed", "arch": "gfx942:sramecc+"}
+    torch = {"version": "2.13.0", "kind": "rocm", "of": "7.2", "file": ""}
+    data = smoke_data("gfx942", "2.13.0", "7.2")
+    given = {
+        "torch": torch,
+        "fault": "",
+        "gpu": gpu,
+        "no_gpu": "",
+        "gpu_fails": True,
+        "data": data,
+        "no_data": "",
+    }
+    (tmp_path / "given").write_text(json.dumps(given))
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rA",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "rehearsed_gpu",
+    ]
+    argv += [
+        f"--smoke-given={tmp_path / 'given'}",
+        "--smoke-half=gpu",
+        "-k",
+        "not compiled_function and not network",
+    ]
+
+    def passed(**more: str) -> tuple[int, list[str]]:
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **more}
+        ended = subprocess.run(
+            argv, cwd=CLONE / "smoke-tests", env=env, capture_output=True, text=True, check=False
+        )
+        names = [line for line in ended.stdout.splitlines() if line.startswith("PASSED")]
+        return ended.returncode, names
+
+    code, names = passed()
+    assert code == 0 and len(names) > 140
+    code, left = passed(REHEARSED="wrong")
+    assert code == 1 and [name for name in left if not UNTOUCHED.search(name)] == []

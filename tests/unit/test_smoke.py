@@ -94,6 +94,12 @@ def test_libraries_that_a_target_lacks_say_so_with_the_issue() -> None:
     json.dumps([smoke_data(target) for target in gfx_targets()])
 
 
+def test_flash_attention_is_needed_where_it_has_been_for_long() -> None:
+    assert smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith("aotriton has kernels")
+    for target, torch in (("gfx942", "2.6.0"), ("gfx1030", "2.9.1"), (None, "2.9.1"), ("gfx942", None)):
+        assert smoke_data(target, torch)["flash_attention"] == "", (target, torch)
+
+
 def gpu(gfx: str, number: int | None, **more: Any) -> Gpu:
     return Gpu("amd", gfx=gfx, index=number, hip_index=number, name=f"GPU {number}", **more)
 

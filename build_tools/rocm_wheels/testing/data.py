@@ -18,11 +18,16 @@ from rocm_wheels.model.compat.dtypes import (
     operations,
 )
 from rocm_wheels.model.compat.libraries import RocmLibrary, apis_without, rocm_libraries
+from rocm_wheels.model.flash_attention import supported
 from rocm_wheels.model.gfx import base_target, gfx_targets
+
+_FLASH_SINCE, _FLASH_RELEASE = Version("2.8"), "0.8.2b"  # newer than that release is every torch since 2.8
 
 
 def smoke_data(target: str | None, torch: str | None = None, rocm: str | None = None) -> dict[str, Any]:
     """Return the rows that smoke tests go through: ``dtypes``, ``libraries``, ``domains``.
+
+    ``flash_attention`` says why torch must have it on this target; "", where it may be without.
 
     A row that does not concern the GPU of ``target`` says why (``not_here``); one that this torch is too old
     for, on whatever device, does too (``too_new``). ``torch`` and ``rocm`` are versions as torch says them;
@@ -35,7 +40,15 @@ def smoke_data(target: str | None, torch: str | None = None, rocm: str | None = 
         "dtypes": _dtype_rows(gfx, _version(torch), _version(rocm)),
         "libraries": _library_rows(gfx),
         "domains": _domain_rows(_version(torch)),
+        "flash_attention": _flash_attention(gfx, _version(torch)),
     }
+
+
+def _flash_attention(gfx: str | None, torch: Version | None) -> str:
+    """Say why torch must have flash attention: aotriton served these targets first, and still does."""
+    if gfx is None or torch is None or torch < _FLASH_SINCE or not supported(gfx, _FLASH_RELEASE):
+        return ""
+    return f"aotriton has kernels for {gfx} since {gfx_targets()[gfx].aotriton}"
 
 
 def _version(text: str | None) -> Version | None:
