@@ -11,6 +11,7 @@ from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, p
 from rocm_wheels.errors import DataError
 from rocm_wheels.release.evidence import Evidence
 from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.release.gate.needed import digest_of_needs
 from rocm_wheels.release.gate.policy import load_policy
 from rocm_wheels.release.gate.verdict import Verdict, shown_state
 from rocm_wheels.release.sets import Cell, SetDocument
@@ -140,10 +141,24 @@ def test_a_failure_that_somebody_removed_is_missed():
         policy(f"{ONE}\n{waivers.replace('rule: smoke', 'rule: evidence')}")
 
 
+def test_a_document_that_was_changed_after_the_tests_is_held():
+    """Its id says nothing of targets and cells: with fewer of them fewer tests would be needed."""
+    files = tuple(file.model_copy(update={"targets": ("gfx1030",)}) for file in SET.files)
+    for change in ({"files": files}, {"planned": ()}, {"family": "gfx110X-all"}):
+        changed = SET.model_copy(update=change)
+        about = digest_of_needs(SET)
+        seen = [said(kind, about=about) for kind in ("verify", "smoke")]
+        assert judged(EVERY_TARGET, *seen, said(gfx="gfx1031", about=about)).passed
+        verdict = judged(EVERY_TARGET, *seen, document=changed)
+        assert why(verdict, "hashes").startswith(
+            "fail: the document says other targets or cells than when 2026"
+        )
+
+
 def test_evidence_of_before_has_the_names_that_it_had():
     one = said().evidence
     assert Evidence.model_validate_json(one.to_json()) == one
-    assert not {b"source", b"selected", b"beside"} & set(one.to_json().split(b'"'))
+    assert not {b"source", b"selected", b"beside", b"about"} & set(one.to_json().split(b'"'))
     assert one.id == "20261121T110000Z-5af942c7a86a"
 
 

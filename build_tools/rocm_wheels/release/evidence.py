@@ -26,7 +26,9 @@ Kind = Literal["verify", "smoke", "tests", "resolver"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["pass", "fail", "crash", "timeout", "missing"]
 _NAMED = 20  # failed tests that are named; all are counted
-_LATER = frozenset({"source", "selected", "beside"})  # keys that came later, and are left out while empty
+_LATER = frozenset(
+    {"source", "selected", "beside", "about"}
+)  # keys that came later, and are left out while empty
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -100,7 +102,8 @@ class Evidence(Record):
     ``detail`` what there is to say of it in a line. ``failed`` names tests, not all where there are many.
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
-    of failures that were known of the set when it was written down: who removes one leaves its name here.
+    of failures that were known of the set when it was written down: who removes one leaves its name here;
+    ``about`` is the digest of what the set's document says, of which its id says nothing (targets, cells).
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -121,6 +124,7 @@ class Evidence(Record):
     source: Sha256 | Literal[""] = ""
     selected: Line = ""
     beside: tuple[Name, ...] = ()
+    about: Sha256 | Literal[""] = ""
     signature: Signature | None = None
 
     @model_validator(mode="after")

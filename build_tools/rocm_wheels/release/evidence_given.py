@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.release.evidence import SKEW, Counts, Evidence, Host, Kind, Outcome
+from rocm_wheels.release.gate.needed import digest_of_needs
 from rocm_wheels.release.sets import SetDocument
 
 NO_GPU = "none"
@@ -86,6 +87,7 @@ class Given:
                 log=as_line(self.log),
                 source=digest,
                 selected=as_line(selected),
+                about=digest_of_needs(self.document),
             )
         except ValidationError as wrong:
             said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong.errors())

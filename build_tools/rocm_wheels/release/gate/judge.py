@@ -20,7 +20,7 @@ from rocm_wheels.release.gate.case import (
     said_of_past,
 )
 from rocm_wheels.release.gate.history import come_to, why_ignored
-from rocm_wheels.release.gate.needed import pythons_of, targets_of
+from rocm_wheels.release.gate.needed import digest_of_needs, pythons_of, targets_of
 from rocm_wheels.release.gate.on_gpus import judge_on_gpus, state_of
 from rocm_wheels.release.gate.policy import Fresh, Policy
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
@@ -48,7 +48,7 @@ def judge(
         return Verdict(document.id, document.family, channel, now, (held,))
     case = Case(policy, channel, document, tuple(evidence), now)
     rules = policy.rules(channel, document.family)
-    results = [_hashes(document), *_lost(case), _files(case, "verify", rules.verify)]
+    results = [_hashes(case), *_lost(case), _files(case, "verify", rules.verify)]
     if rules.complete is not None:
         results.append(_complete(case))
     if rules.resolver is not None:
@@ -70,8 +70,15 @@ def judge(
     )
 
 
-def _hashes(document: SetDocument) -> RuleResult:
+def _hashes(case: Case) -> RuleResult:
+    document, needs = case.document, digest_of_needs(case.document)
+    mine = [one for one in case.evidence if one.evidence.set == document.id and not one.trouble]
+    other = [one.id for one in mine if one.evidence.about not in {"", needs}]
     own = document.computed_id
+    if own == document.id and other:
+        why = f"the document says other targets or cells than when {other[0]} was written"
+        tip = "put set.json back from a copy of the store"
+        return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
     if own == document.id:
         locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
         return RuleResult("hashes", "pass", f"the id is that of its {len(document.files)} wheels and {locks}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +26,17 @@ class Together:
     python: str
     files: tuple[SetFile, ...]
     full: bool = True
+
+
+def digest_of_needs(document: SetDocument) -> str:
+    """Return the sha256 of what a document says of tests that are needed, and its id says nothing of.
+
+    Who changes the targets of a wheel, so that nobody asks for tests of them, changes this.
+    """
+    files = sorted([f.name, f.sha256, f.label, *sorted(f.targets)] for f in document.files)
+    cells = [sorted(map(str, cells)) for cells in (document.planned, document.missing)]
+    said = json.dumps([document.id, document.family, document.layout, files, *cells])
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def platform_of(document: SetDocument) -> Platform:
