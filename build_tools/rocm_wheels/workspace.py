@@ -25,7 +25,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def home() -> Path:
-    """Return the folder that holds ``repos/``, ``patches/`` and ``tests/miniature/``.
+    """Return the folder that holds ``repos/``, ``patches/``, ``smoke-tests/`` and ``tests/miniature/``.
 
     In a clone that is the clone; in an installed wheel the same files are under the
     package (the build back end puts them there).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def test_recipes_patches_and_the_miniature_come_with_the_wheel(installed: Path, 
     assert Path(home).is_relative_to(installed) and not in_clone
     assert distributions == ["apex", "torch", "torchaudio", "torchvision", "triton"]
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "repos/*.yaml", "patches", "tests/miniature"],
+        ["git", "ls-files", "-co", "--exclude-standard", "repos/*.yaml", "patches", "smoke-tests",
+         "tests/miniature"],
         cwd=CLONE, capture_output=True, text=True, check=True,
     )  # fmt: skip
     there = {name for name in listed.stdout.splitlines() if (CLONE / name).is_file()}
@@ -57,3 +59,13 @@ def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert f"looked for source trees at\n  {tmp_path / 'apex'}" in ended.stderr, ended.stderr
+
+
+@pytest.mark.slow
+def test_smoke_tests_run_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    words = ["--target-python", str(tmp_path / "env"), "--output-dir", str(tmp_path / "out")]
+    argv = [sys.executable, "-m", "rocm_wheels", "smoke-tests", *words]
+    ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 16 and "torch is not installed in" in ended.stderr, "they are there"

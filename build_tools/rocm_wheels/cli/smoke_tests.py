@@ -1,4 +1,4 @@
-"""``run_pytorch_smoke_tests.py``: the smoke tests of an installed torch, on each kind of GPU here."""
+"""``smoke-tests`` and ``run_pytorch_smoke_tests.py``: the smoke tests of an installed torch, on each kind of GPU here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ The exit code is pytest's; 16 where torch or pytest is not installed.
 
 \b
 Example:
-  run_pytorch_smoke_tests.py --target-python .venv/bin/python --amdgpu-family gfx94X-dcgpu -- -k attention
+  rocm-wheels smoke-tests --target-python .venv/bin/python --amdgpu-family gfx94X-dcgpu -- -k attention
 """
 
 
