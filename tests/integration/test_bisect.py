@@ -176,6 +176,17 @@ def test_sets_that_cannot_be_tested_are_named(
     assert left(script, "environments", "*") == [bench.ids[4], bench.ids[FIRST_BAD]]
 
 
+def test_where_not_one_set_can_be_tested_there_is_no_answer(
+    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (4, 5):
+        (script.parent / f"do-{number}").write_text("125")
+    words = bench.words(script, "--trust-ends", good=3, bad=6)
+    out, err = asked(words, capsys, 15)
+    assert out == "" and "none of 2 sets could be tested; the last: exit code 125" in err
+    assert json.loads(asked([*words[:2], "--plan", "--json", *words[2:]], capsys)[0])["known"] == []
+
+
 def test_a_command_can_stop_it_and_the_next_run_carries_on(
     bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

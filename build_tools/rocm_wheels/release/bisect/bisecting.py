@@ -15,7 +15,8 @@ Tell = Callable[[str], None]
 def bisect(prober: Prober, state: State, *, trust_ends: bool, tell: Tell) -> Between:
     """Return what it comes to; what an earlier run has noted is not tried again.
 
-    Raises ReleaseError for an end that is not what was said of it, and what ``Prober.probe`` raises.
+    Raises ReleaseError for an end that is not what was said of it, where not one set could be tested, and
+    what ``Prober.probe`` raises.
     """
     ids = prober.line.ids
     if state.probes:
@@ -27,6 +28,11 @@ def bisect(prober: Prober, state: State, *, trust_ends: bool, tell: Tell) -> Bet
         left = "1 set" if between.untested == 1 else f"{between.untested} sets"
         tell(f"trying {ids[between.next]}: {left} between good and bad")
         _try(prober, state, between.next, tell)
+    if between.skipped and all(one.outcome == "skip" for one in state.probes):
+        state.finish()
+        why = state.probes[-1].why
+        tip = "--extra-index and --find-links say where their requirements are, as ROCm's packages"
+        raise ReleaseError(f"none of {len(state.probes)} sets could be tested; the last: {why}", tip=tip)
     return between
 
 
@@ -56,7 +62,9 @@ def _check_end(prober: Prober, state: State, number: int, expected: Outcome, tel
     if probe.exit in {126, 127}:
         tip = "126 and 127 say that a program was not found or may not be run: see to the command"
     else:
-        tip = f"see {prober.folder / 'logs'}; name another set with --{expected}, or add --trust-ends"
+        tip = f"name another set with --{expected}, or believe it with --trust-ends"
+        printed = prober.folder / "logs" / f"{name}.log"
+        tip = f"see {printed}; {tip}" if printed.exists() else tip
     raise ReleaseError(what, tip=tip)
 
 

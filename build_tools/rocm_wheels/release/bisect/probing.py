@@ -24,7 +24,7 @@ from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.sdk.uv import PackageSource, make_venv, may_pass, pip_install
 
 SKIP, STOP = 125, 128  # exit codes of `git bisect run`: not to be tested; from here on: stop
-_LONGEST = 300
+_LONGEST = 240
 _WINDOWS = sys.platform == "win32"
 
 
