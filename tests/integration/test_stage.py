@@ -7,18 +7,21 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, ROCM, World, links_of, rocm_wheel
+from staged import small_plan, stage
 from uv import find_uv_bin
 
 from rocm_wheels.cli.boundary import run_command
@@ -28,10 +31,9 @@ from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.server import serving
 from rocm_wheels.process import capture
 from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.sets import SetDocument, read_set, set_ids
 from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.staging.sending import Staged, send
+from rocm_wheels.release.staging.sending import send
 from rocm_wheels.release.stores import Store
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.stores.others import OtherStore
@@ -50,11 +52,9 @@ def plan(world: World) -> StagePlan:
     return world.plan()
 
 
-def stage(store: Store, plan: StagePlan, now: str = NOW) -> Staged:
-    """All that the command does in a store."""
-    staged = send(store, plan, now=now)
-    renew_listing(store, plan.places)
-    return staged
+@pytest.fixture(scope="module")
+def small(world: World) -> StagePlan:
+    return small_plan(world)
 
 
 def visible(store: Store) -> list[str]:
@@ -122,7 +122,13 @@ def _pip() -> list[str]:
     """The pip beside us, else the one that this Python brings, run from its wheel, which takes longer."""
     wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
     place = ["-m", "pip"] if importlib.util.find_spec("pip") else [f"{wheels[-1]}/pip"]
-    return [sys.executable, *place, "install", "--disable-pip-version-check", "--no-cache-dir"]
+    quick = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
+    return [sys.executable, *place, "install", *quick]
+
+
+def alone(folder: Path) -> dict[str, str]:
+    """Return an environment of which nothing is anybody's."""
+    return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
 UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
@@ -138,13 +144,7 @@ def test_installers_install_from_the_index_of_a_set(
     words = _pip() if tool == "pip" else UV
     with serving(tmp_path / "store") as server:
         index = ["--index-url", f"{server.url}{plan.index}", "--extra-index-url", f"{server.url}rocm/"]
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(tmp_path),
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-        }
-        capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=env)
+        capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path))
         asked = [request.path for request in server.asked if request.status == 200]
         assert run_command(cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
     installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
@@ -211,7 +211,8 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
 def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind: str, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
     world = World(tmp_path / "world")
-    plan, triton = world.plan(), world.wheels[0]
+    plan = small_plan(world)
+    triton = plan.wheels[0].path
     before = triton.read_bytes()
     triton.write_bytes(bytes(len(before)))
     with pytest.raises(ReleaseError, match=r"triton-.*\.whl has other bytes than when it was looked at"):
@@ -243,38 +244,101 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_power_cuts")
 def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
-    _try_all(plan, lambda name: FolderStore(tmp_path / name), "error")
-
-
-def test_every_write_to_s3_may_be_the_last_one(plan: StagePlan) -> None:
-    _try_all(plan, lambda _: s3_servers.a_store(), "after", of_each=11)
-
-
-def _try_all(plan: StagePlan, new: Callable[[str], Store], fault: str, *, of_each: int = 1) -> None:
-    clean = FaultyStore(new("clean"))
+    clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
     last = f"create {plan.places.document(plan.document.id)}"
     assert len(clean.writes) == len(set(clean.writes)) == 21
     expected = {one.path: one.size for one in clean.listing("")}
-    for number, write in enumerate(clean.writes[::-of_each]):
-        store = new(str(number))
-        with pytest.raises((Killed, ReleaseError)):
-            stage(FaultyStore(store, at=write, fault=fault), plan)
-        there = (write == last and fault == "after") or write.startswith("replace")
+    for number, write in enumerate(clean.writes):
+        store = FolderStore(tmp_path / str(number))
+        with pytest.raises(ReleaseError):
+            stage(FaultyStore(store, at=write, fault="error"), plan)
+        there = clean.writes.index(last) < number
         assert visible(store) == ([plan.document.id] if there else [])
         stage(store, plan, LATER)
         assert require_whole(store, plan).created in (NOW, LATER)
         assert {one.path: one.size for one in store.listing("")} == expected
 
 
+class Killed1(FaultyStore):
+    """A store whose process ends after its first write that is new."""
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        super()._write(what, work, path)
+        self.done.append(path)
+        self._end()
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.done: list[str] = []
+
+
+def killed_again_and_again(store: Store, plan: StagePlan) -> Iterator[list[str]]:
+    """Kill each run one write further on, and look after each; the last one is not killed.
+
+    So each write is the last one of some run, and each run carries on from what the one before has left.
+    """
+    clean, done = FolderStore(Path(mkdtemp())), list[str]()
+    stage(clean, plan)
+    expected = {one.path: one.size for one in clean.listing("")}
+    shutil.rmtree(clean.folder)
+    document = plan.places.document(plan.document.id)
+    while len(done) < len(expected):
+        one = Killed1(store)
+        with pytest.raises(Killed):
+            stage(one, plan, LATER if done else NOW)
+        done += one.done
+        assert visible(store) == [plan.document.id] * (document in done)
+        yield done
+    assert set(done) == set(expected)
+    assert not stage(store, plan, LATER).new
+    assert require_whole(store, plan).created == NOW
+    assert {one.path: one.size for one in store.listing("")} == expected
+
+
+def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
+    assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 10  # two at a time are one
+
+
 @pytest.mark.usefixtures("no_power_cuts")
-def test_every_write_may_meet_somebody_who_is_faster(plan: StagePlan, tmp_path: Path) -> None:
+def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: StagePlan, tmp_path: Path) -> None:
+    store, seen = FolderStore(tmp_path / "store"), list[int]()
+    with serving(tmp_path / "store") as server:
+        words = [*UV, "--dry-run", "--no-deps", "--target", str(tmp_path / "site")]
+        words += ["--index-url", f"{server.url}{plan.index}", *plan.document.projects]
+        for done in killed_again_and_again(store, plan):
+            if len(done) > 1 and not any("/simple/" in path for path in done):
+                continue  # there is no page yet
+            found = subprocess.run(words, env=alone(tmp_path), capture_output=True, text=True, check=False)
+            seen.append(found.stderr.count("\n + "))
+            assert (found.returncode == 0) == (seen[-1] == 3), found.stderr
+    assert seen == sorted(seen) and set(seen) == {0, 3}
+
+
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.usefixtures("no_power_cuts")
+def test_every_write_may_meet_somebody_who_is_faster(kind: str, small: StagePlan, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
+    assert not stage(Raced(store), small).new
+    require_whole(store, small)
+
+
+@pytest.mark.usefixtures("no_power_cuts")
+def test_any_write_may_meet_somebody_who_is_faster(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
         stage(FaultyStore(store, at=write, fault="raced"), plan)
         require_whole(store, plan)
+
+
+class Raced(FaultyStore):
+    """A store where somebody else does every write just before."""
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        work()
+        return work()
 
 
 def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp_path: Path) -> None:
@@ -328,10 +392,10 @@ from faulty_store import FaultyStore
 from release_world import World
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.stores.others import OtherStore
-from test_stage import stage
+from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))
-plan = world.plan()
+plan = small_plan(world)
 clean = FaultyStore(FolderStore(Path({place!r}) / "clean"))
 stage(clean, plan)
 for number, write in enumerate(clean.writes):
@@ -347,18 +411,18 @@ for number, write in enumerate(clean.writes):
 
 @pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_every_write_may_be_killed_by_the_system(world: World, plan: StagePlan, tmp_path: Path) -> None:
+def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan, tmp_path: Path) -> None:
     """When all is written but has no name yet, and after it; then a second run does the rest."""
     program = KILLED.format(path=sys.path, world=str(world.folder), place=str(tmp_path))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     places = [path for path in tmp_path.iterdir() if path.name != "clean"]
-    assert len(places) == 2 * 21
+    assert len(places) == 2 * 11
     for place in places:
         store = FolderStore(place)
         if visible(store):
-            require_whole(store, plan)
-        stage(store, plan, LATER)
-        require_whole(store, plan)
+            require_whole(store, small)
+        stage(store, small, LATER)
+        require_whole(store, small)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
@@ -379,7 +443,7 @@ def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan,
 
 
 @pytest.mark.parametrize("fault", ["503", "lost", "half"])
-def test_a_set_is_staged_over_a_bad_line(fault: str, plan: StagePlan) -> None:
+def test_a_set_is_staged_over_a_bad_line(fault: str, small: StagePlan) -> None:
     """Every other answer to the same question is trouble; of each write the server sees, one counts."""
     bucket, seen = s3_servers.a_bucket(), Counter[tuple[str, str]]()
 
@@ -388,5 +452,5 @@ def test_a_set_is_staged_over_a_bad_line(fault: str, plan: StagePlan) -> None:
         return fault if seen[method, path] % 2 and (fault != "half" or method == "GET") else ""
 
     with s3_servers.bad_line(faults) as line:
-        assert stage(s3_servers.a_store(line.url, bucket=bucket), plan).new
-    require_whole(s3_servers.a_store(bucket=bucket), plan)
+        assert stage(s3_servers.a_store(line.url, bucket=bucket), small).new
+    require_whole(s3_servers.a_store(bucket=bucket), small)

@@ -161,6 +161,26 @@ def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() ->
         assert store.head("b") is None
 
 
+def test_a_copy_is_of_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_source_is_held(s3_servers.a_store(), monkeypatch)
+
+
+def require_source_is_held(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchange the source just before the copy, of which the server thinks nothing."""
+    tag, ask = store.create("a", b"old"), store._client.call
+
+    def exchanged(operation: str, **words: Any) -> Any:
+        if operation == "copy_object":
+            monkeypatch.undo()
+            store.replace("a", b"new", tag)
+        return ask(operation, **words)
+
+    monkeypatch.setattr(store._client, "call", exchanged)
+    with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
+        store.copy("a", "b")
+    assert store.head("b") is None
+
+
 def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = s3_servers.a_store()
     paths = [f"v2/f{number}/a+{number}.whl" for number in range(5)]

@@ -153,18 +153,24 @@ class S3Store:
     def copy(self, source: str, target: str) -> str:
         """Copy a file inside the bucket, on the server. Raises Missing and Exists.
 
-        Many servers know no condition for copies: of two that copy at one moment both may succeed.
+        Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
+        all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
         """
         found = self._there(source)
         mark = s3_parts.Mark.new(target, found.sha256)
         places = self._at(source), self._at(target)
         work = s3_parts.copying(self._client, *places, found, mark, attempts=self._attempts)
+        changed = ReleaseError(f"{self._said(source)} changed while it was copied", tip=AGAIN)
         try:
-            return self._once(target, mark, work, look_first=True)
+            tag = self._once(target, mark, work, look_first=True)
         except Exists:
             if self.head(target) is not None:
                 raise
-            raise ReleaseError(f"{self._said(source)} changed while it was copied", tip=AGAIN) from None
+            raise changed from None
+        if (still := self.head(source)) is None or still.tag != found.tag:
+            self.remove(target)  # it says that it is what the source was
+            raise changed
+        return tag
 
     def listing(self, prefix: str) -> Iterator[Listed]:
         """Yield the files below a folder, sorted by path."""
