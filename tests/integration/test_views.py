@@ -418,6 +418,13 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
         in capsys.readouterr().err
     )
     assert everything(place) == before
+    # a refresh that was killed stands in nobody's way
+    other = sets.copy("rename", tmp_path / "other")
+    with pytest.raises(Killed):
+        refresh(sets.store(other, f"point {CHANNEL}", "before"))
+    finished = Promoter(sets.store(other), Places(LAYOUT, FAMILY), "nightly", Actor("eve@there", NOW))
+    assert finished.demote([sets.new.id]).channel.current == sets.old.id
+    assert [one.action for one in finished.held().channel.history[-2:]] == ["refresh", "demote"]
     # the very command that was killed finishes it, and views follow
     words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
     assert run_command(cli, words) == 0
@@ -444,6 +451,8 @@ def test_a_release_is_out_when_its_views_fail(
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
     assert f"`rocm-wheels refresh {place}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
+    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
+    assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
     shutil.copy(damaged, place / RELEASE.evidence(sets.old.id) / damaged.name)
     assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 0
     assert sets.get(place) == "old"

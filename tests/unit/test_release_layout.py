@@ -30,6 +30,11 @@ def test_a_layout_without_the_names_that_came_later_is_one(tmp_path: Path) -> No
     [
         ("pages: simple", "pages: by-gfx", "pages (by-gfx) is in views (by-gfx): rename one"),
         ("pages: simple", "pages: by-gfx/simple", "pages (by-gfx/simple) is in views (by-gfx): rename one"),
+        (
+            "files: files",
+            "support: public.json\nfiles: files",
+            "support (public.json) is in public (public.json)",
+        ),
         ("files: files", "files: sets.json", "files (sets.json) is in the listing of sets (sets.json)"),
         ("files: files", "files: ../files", "it must be a relative path of plain names"),
     ],

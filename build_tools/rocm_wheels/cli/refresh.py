@@ -15,7 +15,7 @@ from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import now
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.stage import layout_option
-from rocm_wheels.errors import ReleaseError, UsageError
+from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError, explain
 
 if TYPE_CHECKING:
     from rocm_wheels.release.gate.policy import Policy
@@ -90,13 +90,39 @@ def command(  # noqa: PLR0917 - click passes them by name
     if public_url is not None or other_indexes:
         set_public(used, layout, public_url, other_indexes or None)
     refresher = refresher_of(used, layout, rules)
-    done = [one for pair in channels if (one := refresher.channel(*pair)) is not None]
+    done, failures = _refresh(refresher, channels)
     changed = refresher.support(families)
     _show(store, done, changed, rehearsal.writes if rehearsal else None, store_layout, as_json=as_json)
+    _require_all(done, failures)
+
+
+def _refresh(
+    refresher: Refresher, channels: list[tuple[str, str]]
+) -> tuple[list[Refreshed], list[RocmWheelsError]]:
+    """Refresh all channels, whatever becomes of one of them; return what was done, and failures."""
+    done, failures = [], list[RocmWheelsError]()
+    for family, channel in channels:
+        try:
+            found = refresher.channel(family, channel)
+        except RocmWheelsError as failure:
+            said = ReleaseError(f"{channel} of {family} was not refreshed")
+            said.__cause__ = failure
+            failures.append(said)
+            continue
+        done += [found] if found is not None else []
+    return done, failures
+
+
+def _require_all(done: list[Refreshed], failures: list[RocmWheelsError]) -> None:
+    """Raise the first failure, or for channels that were left as they are; others are said before."""
     if left := [one for one in done if one.left]:
         said = "; ".join(f"{one.channel} of {one.family} is being changed: {one.left}" for one in left)
         tip = "that run refreshes it in the end; if it is gone, run it again, or undo it (promote --abandon)"
-        raise ReleaseError(f"{said}: left as it is", tip=tip)
+        failures = [*failures, ReleaseError(f"{said}: left as it is", tip=tip)]
+    for other in failures[1:]:
+        log.warn(explain(other))
+    if failures:
+        raise failures[0]
 
 
 def refresher_of(store: Store, layout: Layout, policy: Policy, *, again: bool = True) -> Refresher:

@@ -22,7 +22,7 @@ LOCK = "sources.lock.json"
 SET = "set.json"
 Area = Literal["staging", "release"]
 _SUMMARY = "sets.json"
-_OF_FAMILIES = ("sets", "files", "evidence", "pages", "channels", "views", "support")
+_BESIDE = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
@@ -54,7 +54,7 @@ class Layout(Record):
     @model_validator(mode="after")
     def _each_its_own(self) -> Layout:
         """A name that a layout leaves out may be one that it gives to something else."""
-        names = {name: getattr(self, name) for name in _OF_FAMILIES}
+        names = {name: getattr(self, name) for name in _BESIDE}
         for name, value in names.items():
             for other, taken in {**names, "the listing of sets": _SUMMARY}.items():
                 if name != other and f"{value}/".startswith(f"{taken}/"):

@@ -7,7 +7,6 @@ read it before he looked at evidence: what is in it never goes back to less know
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,7 +108,7 @@ class KnownSets(Record):
 
     def to_json(self) -> bytes:
         """Return its file: the same knowledge is the same bytes."""
-        return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+        return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ further for what the first index has.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -110,7 +109,7 @@ class Support(Record):
 
     def to_json(self) -> bytes:
         """Return its file: the same knowledge is the same bytes."""
-        return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+        return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
 def write_support(store: Store, places: Places) -> bool:

@@ -1,0 +1,111 @@
+"""How long ``refresh`` takes in a store of many sets: the first, with nothing new, with one new result.
+
+``python tests/bench/bench_refresh.py [SETS] [WHEELS]`` (100 sets of 200 wheels on one channel, five results a
+set) makes documents in a folder and prints seconds, reads, and writes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from faulty_store import FaultyStore
+from judged_sets import FAMILY, a_set, policy, said, sha, wheel
+
+from rocm_wheels.index.entries import METADATA_SUFFIX
+from rocm_wheels.release.evidence_store import add_evidence
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion.channel import Channel, Shown
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores import Found
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.views.refreshing import Refresher
+
+LAYOUT = load_layout()
+RELEASE = Places(LAYOUT, FAMILY, "release")
+RULES = policy("channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}")
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+PROJECTS = ("torch", "torchvision", "torchaudio", "triton", "apex")
+
+
+class Counted(FaultyStore):
+    """A store that counts what is read of it, by kind."""
+
+    seen: Counter[str]
+
+    def read(self, path: str) -> Found:
+        kinds = {"set.json": "sets", METADATA_SUFFIX: "METADATA", "/evidence/": "results"}
+        self.seen[next((name for part, name in kinds.items() if part in path), "others")] += 1
+        return super().read(path)
+
+
+def fill(store: FolderStore, sets: int, wheels: int) -> list[SetDocument]:
+    """Make documents: no wheel is read, and none is there."""
+    made, shown = [], []
+    for number in range(sets):
+        names = [(one, str(100 + build)) for build in range(wheels // len(PROJECTS)) for one in PROJECTS]
+        files = [
+            wheel(one, "312", version=f"2.9.{number}").model_copy(
+                update={"name": f"{one}-2.9.{number}-{build}-cp312-cp312-linux_x86_64.whl"}
+            )
+            for one, build in names
+        ]
+        files = [one.model_copy(update={"sha256": sha(one.name)}) for one in files]
+        when = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
+        document = a_set(*files, created=when, planned=())
+        store.create(RELEASE.document(document.id), document.to_json())
+        for kind, gfx in (("verify", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
+            add(store, document, kind, gfx, 9)
+        add(store, document, "tests", "gfx1030", 8)
+        shown.append(Shown(set=document.id, when=when, by="ann", state="tested"))
+        made.append(document)
+    channel = Channel(family=FAMILY, channel="nightly", revision=1, current=made[-1].id, sets=tuple(shown))
+    store.create(RELEASE.channel("nightly"), channel.to_json())
+    return made
+
+
+def add(  # noqa: PLR0917 - read in one line
+    store: FolderStore, document: SetDocument, kind: str, gfx: str | None, hours: float, outcome: str = "pass"
+) -> None:
+    """Write a result down."""
+    found = said(kind, outcome, gfx=gfx, hours=hours, document=document).evidence
+    add_evidence(store, LAYOUT, document, found)
+
+
+def run(place: Path, what: str) -> None:
+    """Refresh, and print what that cost."""
+    store = Counted(FolderStore(place))
+    store.seen = Counter()
+    begun = time.perf_counter()
+    refresher = Refresher(store, LAYOUT, RULES, "ann", NOW + timedelta(hours=1), {})
+    done = refresher.channel(FAMILY, "nightly")
+    refresher.support([FAMILY])
+    seconds = time.perf_counter() - begun
+    views = len(done.views) if done else 0
+    print(f"{what}: {seconds:.2f} s, read {dict(store.seen)}, {len(store.writes)} writes, {views} views")
+
+
+def main() -> None:
+    """Make a store, and refresh it."""
+    sets, wheels = (int(one) for one in (sys.argv[1:] or ["100", "200"]))
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        made = fill(FolderStore(place), sets, wheels)
+        run(place, f"the first refresh of {sets} sets of {wheels} wheels")
+        run(place, "nothing new")
+        add(FolderStore(place), made[-1], "smoke", "gfx1030", 1)
+        run(place, "one more pass, told in the page")
+        add(FolderStore(place), made[-1], "smoke", "gfx1030", 0.5, "fail")
+        run(place, "the newest set failed on a target")
+        size = FolderStore(place).head(RELEASE.support)
+        print(f"support.json: {size.size if size else 0:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
