@@ -66,7 +66,9 @@ def test_a_build_that_sorts_is_picked_by_both(
     with serving(index) as server:
         assert check(server.url, *new, "--json") == 0
         wheels = [request.path for request in server.asked if request.path.endswith(".whl")]
-    checks = json.loads(capsys.readouterr().out)["checks"]
+    said = json.loads(capsys.readouterr().out)
+    checks = said["checks"]
+    assert (said["tool"].split()[-1], said["when"][-6:]) == ("resolve-check", "+00:00")
     assert {(one["python"], one["tool"]) for one in checks} == {(p, t) for p in TAGS for t in ("pip", "uv")}
     assert {one["picked"] for one in checks} == {"2.12.0+rocmsdk.10.1.0a20260821"}
     assert wheels == []

@@ -60,6 +60,8 @@ def test_json_holds_every_wheel_also_one_that_cannot_be_read(
     told = capfd.readouterr()
     reports = json.loads(told.out)
     assert [report["passed"] for report in reports] == [True, False, True]
+    assert {report["tool"].split()[-1] for report in reports} == {"verify"}
+    assert len({report["when"] for report in reports}) == 1
     assert reports[0]["targets"] == ["gfx1100", "gfx942"]
     assert "not a readable wheel" in reports[1]["unreadable"]
     assert {*reports[2]["ran"], *reports[2]["skipped"]} == {*(check.name for check in CHECKS), "import"}

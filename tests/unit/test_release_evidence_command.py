@@ -164,6 +164,19 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
 
 
+def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
+    """As `verify --json` and `resolve-check --json` write them; copied, they are as old as they were."""
+    begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 verify"}
+    (made,) = json.loads(world.add("--from", with_age(world.verified(**begun)), "--json")[1])
+    assert (made["when"], made["tool"]) == ("2026-11-20T09:00:00Z", begun["tool"])
+    said = {**json.loads(world.resolved().read_text()), **begun}
+    words = ("--from", with_age(world.write("said.json", said)), "--wheels", world.root / "wheels")
+    (made,) = json.loads(world.add(*words, "--json")[1])
+    assert (made["when"], len(made["source"])) == ("2026-11-20T09:00:00Z", 64)
+    code, _, err = world.add(*words, "--when", "2026-11-21T10:00:00Z")
+    assert (code, "no result becomes younger" in err) == (2, True)
+
+
 def test_a_failure_that_comes_later_holds_the_set_again(world: World):
     assert world.add("--from", world.smoke("passed"))[0] == 0
     assert world.add("--from", world.smoke("passed", "failed", when="2026-11-21T11:30:00Z"))[0] == 0

@@ -84,6 +84,13 @@ def now() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
+def found_by(what: str) -> dict[str, str]:
+    """Return what results say of themselves: by which command and version, and when (now, UTC)."""
+    from rocm_wheels import __version__
+
+    return {"tool": f"rocm-wheels {__version__} {what}", "when": now().isoformat()}
+
+
 @group.command("add")
 @set_options
 @click.option(

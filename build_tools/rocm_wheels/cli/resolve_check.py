@@ -11,6 +11,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import found_by
 from rocm_wheels.errors import AuditError
 
 if TYPE_CHECKING:
@@ -98,9 +99,11 @@ def command(  # noqa: PLR0917 - click passes them by name
         expect=expected_versions(expect),
     )
     schemes = _schemes(index, asked) if version_scheme else []
+    begun = found_by("resolve-check")
     checks = check_picks(index, asked, environment())
     if as_json:
-        click.echo(json.dumps({"checks": [asdict(check) for check in checks], "schemes": schemes}, indent=1))
+        shown = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
+        click.echo(json.dumps(shown, indent=1))
     else:
         for check in checks:
             said = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"

@@ -10,6 +10,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.evidence import found_by
 from rocm_wheels.errors import AuditError, DataError, UsageError, explain
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     place = _place(python)
     # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
     expected = [_expectation(wheel, project, targets, rocm_version) for wheel in wheels]
+    begun = found_by("verify")
     reports = [_verify(*pair, place, quiet=as_json) for pair in zip(wheels, expected, strict=True)]
     if as_json:
-        click.echo(json.dumps(reports, indent=1))
+        click.echo(json.dumps([{**report, **begun} for report in reports], indent=1))
     failed = sum(not report["passed"] for report in reports)
     if failed:
         raise AuditError(
