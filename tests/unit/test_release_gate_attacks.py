@@ -141,6 +141,13 @@ def test_a_failure_that_somebody_removed_is_missed():
         policy(f"{ONE}\n{waivers.replace('rule: smoke', 'rule: evidence')}")
 
 
+def test_what_is_told_of_an_exception_is_no_lie_where_there_are_old_tests():
+    own = "\nfamilies: {gfx103X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
+    says = why(judged(ONE + own, said("verify"), said(hours=24 * 8)), "smoke on gfx1030")
+    named = "gfx103X-all is a named exception (eve: no card)"
+    assert says == f"bypassed: not tested enough (the newest is 8 d old, and may be 7 d): {named}"
+
+
 def test_a_document_that_was_changed_after_the_tests_is_held():
     """Its id says nothing of targets and cells: with fewer of them fewer tests would be needed."""
     files = tuple(file.model_copy(update={"targets": ("gfx1030",)}) for file in SET.files)

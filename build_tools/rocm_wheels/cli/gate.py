@@ -93,7 +93,7 @@ def _lines(chosen: ChosenSet, verdict: Verdict, known: dict[str, Known], *, expl
 def _without_names(rule: RuleResult, known: dict[str, Known]) -> str:
     """Return why a rule is what it is without the failed tests, which are told below."""
     failed = known[rule.evidence[0]].evidence.failed if rule.evidence else ()
-    return rule.why.partition(f": {failed[0][:40]}")[0] if failed and rule.outcome == "fail" else rule.why
+    return rule.why.partition(f": {failed[0][:40]}")[0] if failed and rule.outcome != "pass" else rule.why
 
 
 def _evidence_lines(

@@ -34,7 +34,8 @@ def digest_of_needs(document: SetDocument) -> str:
     Who changes the targets of a wheel, so that nobody asks for tests of them, changes this.
     """
     files = sorted([f.name, f.sha256, f.label, *sorted(f.targets)] for f in document.files)
-    cells = [sorted(map(str, cells)) for cells in (document.planned, document.missing)]
+    both = (document.planned, document.missing)
+    cells = [sorted([cell.project, cell.python, cell.target] for cell in cells) for cells in both]
     said = json.dumps([document.id, document.family, document.layout, files, *cells])
     return hashlib.sha256(said.encode()).hexdigest()
 

@@ -129,7 +129,8 @@ def _excused(case: Case, result: RuleResult, *, some: bool) -> RuleResult:
     family, place = case.policy.tested(families_for(document, result.gfx), platform)
     who, bypasses = case.policy.exception(family), case.rules.bypasses
     if place.bypass_tests_for_releases and (bypasses == "count" or (bypasses == "own" and who)):
-        state = f"not tested enough ({result.why})" if some else "untested"
+        short = result.why.partition("; ")[2] or result.why
+        state = f"not tested enough ({short})" if some else "untested"
         why = f"{state}: {family} is a named exception ({who or 'the data of families names it'})"
         return replace(result, outcome="bypassed", why=why)
     why, where = result.why, place.runner
