@@ -47,6 +47,7 @@ POLICY = "channels: {nightly: {rules: {verify: {fresh: 14d}}}, stable: {rules: {
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
+NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
 _point, _unpoint = switching.point, switching.unpoint
 
 
@@ -124,6 +125,8 @@ class Sets:
 
     def __init__(self, home: Path, root: Path, url: str) -> None:
         self.home, self.root, self.url = home, root, url
+        own = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
+        self.env = {**own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         worlds = [World(home / "1"), World(home / "2", "2.9.2")]
         worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
         plans = [world.plan() for world in worlds]
@@ -171,28 +174,25 @@ class Sets:
             self.asked[key] = self._ask(place, tool)
         return self.asked[key]
 
+    def run_uv(self, words: list[str]) -> dict[str, str]:
+        """Return what uv would install, by project; nothing where it finds no such index."""
+        more = ["--dry-run", "--target", str(self.home / "none")]
+        done = subprocess.run([*words, *more], env=self.env, capture_output=True, text=True, check=False)
+        if done.returncode and "not found in the package registry" in done.stderr:
+            return {}
+        lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
+        return dict(line.split("==") for line in lines)
+
     def _ask(self, place: Path, tool: str) -> str:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
         index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
-        options = ["--dry-run", "--target", str(self.home / "none")]
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(self.home),
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-        }
         if tool == "pip":
-            report = capture([*_pip(), "--quiet", "--report", "-", *options, *index, *ALL], env=env)
+            more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
+            report = capture([*_pip(), *more, *index, *ALL], env=self.env)
             listed = [one["metadata"] for one in json.loads(report)["install"]]
             found = {one["name"]: one["version"] for one in listed}
-        else:
-            done = subprocess.run(
-                [*UV, *options, *index, *ALL], env=env, capture_output=True, text=True, check=False
-            )
-            if done.returncode and "not found in the package registry" in done.stderr:
-                return "none"
-            lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
-            found = dict(line.split("==") for line in lines)
+        elif not (found := self.run_uv([*UV, *index, *ALL])):
+            return "none"
         assert set(found) == {"torch", "torchvision", "triton", "rocm"}
         pair = found["torch"], found["torchvision"]
         wanted = {
@@ -394,12 +394,18 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert program == "rocm-wheels" and run_command(cli, words) == 0
     assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
     assert json.loads(call("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
-    assert "https://w.example.org/v2/" not in (place / "v2/support.json").read_text()
-    call("refresh", *chosen, "--public-url", "https://w.example.org")
+    outside = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}"
+    assert outside not in (place / "v2/support.json").read_text()
+    call("refresh", *chosen, "--public-url", outside, "--other-index", f"{outside}/rocm")
     for path, text in (("v2/support.json", f"{FAMILY}/sets"), (RELEASE.support, "sets")):
         (release,) = json.loads((place / path).read_text())["releases"]
-        assert release["url"] == f"https://w.example.org/v2/{FAMILY}/sets/{sets.old.id}/simple/"
+        assert release["url"] == f"{outside}/v2/{FAMILY}/sets/{sets.old.id}/simple/"
         assert release["index"] == f"{text}/{sets.old.id}/simple/"
+    (view,) = json.loads((place / "v2/support.json").read_text())["views"]
+    for one in (release, view):  # the very words that it gives to people
+        words = shlex.split(one["install"]["uv"])
+        assert words[:3] == ["uv", "pip", "install"]
+        assert sets.run_uv([*UV, *words[3:]]) == {"torch": f"2.9.1+rocm{ROCM}", **NEEDED}
 
 
 def test_a_change_that_somebody_else_has_begun_is_left_alone(
