@@ -10,6 +10,7 @@ from judged_sets import ONE, policy
 from rocm_wheels.errors import DataError
 from rocm_wheels.release.gate.policy import load_policy
 
+KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 _WHO = "owner: bob, reason: known, expires: 2026-12-24"
 WAIVER = f"waivers: [{{rule: smoke, channels: [nightly], gfx: gfx942, {_WHO}}}]"
 WRONG = {
@@ -92,6 +93,50 @@ WRONG = {
     "a key of another kind": (
         f"{ONE}\nsigners: {{ann: ssh-rsa AAAA}}",
         "2:11: signers.ann: it must be a public Ed25519 key: ssh-ed25519 AAAA… (found 'ssh-rsa AAAA')",
+    ),
+    "half of a key": (
+        f"{ONE}\nsigners: {{ann: {KEY[:-5]}}}",
+        "2:11: signers.ann: it must be a public Ed25519 key: ssh-ed25519 AAAA… (found 'ssh-ed25519 AAAAC3",
+    ),
+    "a key without a name": (
+        f"{ONE}\nsigners: {{'': {KEY}}}",
+        "signers..[key]: String should have at least 1",
+    ),
+    "one key of two people": (
+        f"{ONE}\nsigners: {{ann: {KEY}, bob: {KEY} bob@example.org}}",
+        "1:1: ann and bob have one key: who signs is one person",
+    ),
+    "a family of another channel": (
+        f"{ONE}\nfamilies: {{gfx1031: {{channels: {{stable: {{not_needed: [smoke]}}}}}}}}",
+        "1:1: families or waivers are of stable, which is no channel of this policy",
+    ),
+    "a waiver for another channel": (
+        f"{ONE}\n{WAIVER.replace('[nightly]', '[nightly, stable]')}",
+        "families or waivers are of stable, which is no channel of this policy",
+    ),
+    "a waiver for half of all cards": (
+        f"{ONE}\n{WAIVER.replace('gfx: gfx942', 'family: dgpu-all')}",
+        "2:46: waivers.0.family: dgpu-all is a kind of card, not a family",
+    ),
+    "an exception of half of all cards": (
+        ONE + "\nfamilies: {dcgpu-all: {bypass_tests_for_releases: true, owner: eve, reason: none}}",
+        "dcgpu-all is a kind of card, not a family",
+    ),
+    "a waiver of a GPU where none matters": (
+        f"{ONE}\n{WAIVER.replace('smoke', 'complete')}",
+        "2:11: waivers.0: complete is about no GPU: name a family or a set, no gfx",
+    ),
+    "a waiver of what others name": (
+        f"{ONE}\n{WAIVER.replace('smoke', 'evidence')}",
+        "nobody can waive evidence",
+    ),
+    "an owner of nothing": (
+        ONE + "\nfamilies: {gfx1031: {owner: eve, reason: no card}}",
+        "reason and owner are those of bypass_tests_for_releases, which is not there",
+    ),
+    "some selections": (
+        ONE.replace("pythons: one", "pythons: one, selections: some"),
+        "smoke.selections: Input should be 'refused' or 'count'",
     ),
     "signed by nobody": (
         ONE.replace("nightly: {", "nightly: {signed: required, "),
