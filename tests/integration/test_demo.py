@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,6 @@ from typing import Any
 import pytest
 
 from rocm_wheels.demo.commands import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.index.server import IndexServer
 from rocm_wheels.wheels.device_code.objects import read_wheel
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -289,6 +290,64 @@ def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
     assert ended.stdout.startswith("7.1.0")
 
 
+def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
+    """Blocked for want of a GPU, then excused; what people get are the bytes that were built and tested."""
+    said = (demo.folder.parent / "said.txt").read_text()
+    releases = demo.folder / "releases"
+    (staged,) = (releases / "store/v2-staging/multi-arch/sets").iterdir()
+    verdict = f"{staged.name} of multi-arch may {{}}go to nightly (untested)"
+    blocked, _, excused = said.partition(verdict.format("not "))[2].partition(verdict.format(""))
+    assert "exit code 15, as it must be: nobody has tested it on a GPU" in said
+    assert re.findall(r"^  FAIL +(.+?)  +(.+)$", blocked, re.M) == [
+        ("smoke on gfx942", "no evidence that the smoke tests pass")
+    ]
+    assert re.findall(r"^  bypassed +smoke on (gfx\d+)", excused, re.M) == ["gfx1100", "gfx942"]
+
+    files = {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in demo.wheels().values()}
+    found = [json.loads(one.read_text()) for one in (staged.parents[1] / "evidence").glob("*/*.json")]
+    assert sorted((one["kind"], one["outcome"], one["gfx"]) for one in found) == [
+        ("resolver", "pass", None),
+        ("smoke", "pass", None),
+        ("verify", "pass", None),
+    ]
+    assert all(set(one["hashes"]) == set(files.values()) for one in found)
+
+    pages = [
+        json.loads(page.read_text())
+        for page in (releases / "store/v2/multi-arch/simple").glob("nightly/*/*.json")
+    ]
+    assert {file["filename"]: file["hashes"]["sha256"] for page in pages for file in page["files"]} == files
+    for html in (releases / "store/v2/multi-arch/simple/nightly").glob("*/index.html"):
+        assert f"{staged.name}: untested" in html.read_text()
+    (site,) = (demo.folder / "installed" / "from-the-release").glob("lib/python*/site-packages")
+    for wheel in demo.wheels().values():
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.namelist():
+                if not member.endswith("/RECORD"):
+                    assert (site / member).read_bytes() == archive.read(member)
+
+
+def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) -> None:
+    """A selection of the CPU half, which it says; no test of a GPU counts as run."""
+    results = json.loads((demo.folder / "releases/results/smoke/results.json").read_text())
+    outcomes = {one["name"]: one["outcome"] for one in results["tests"]}
+    assert (
+        outcomes.pop("test_versions.py::test_companion_belongs_to_this_torch[pytorch-triton-rocm]")
+        == "skipped"
+    )
+    companions = {
+        f"test_companion_belongs_to_this_torch[{name}]"
+        for name in ("apex", "torchaudio", "torchvision", "triton")
+    }
+    assert {name.partition("::")[2]: outcome for name, outcome in outcomes.items()} == dict.fromkeys(
+        {*companions, "test_torch_starts", "test_requirements_of_torch_are_met", "test_rocm_sdk"}, "passed"
+    )
+    assert results["gfx"] == []
+    assert set(results["files"]) == {wheel.name for wheel in demo.wheels().values()}
+    said = (demo.folder.parent / "said.txt").read_text()
+    assert "of the smoke tests' CPU half those that calculate nothing" in said
+
+
 def dist_info_file(wheel: Path, name: str) -> str:
     """A file of the dist-info folder as text, empty when there is none."""
     with zipfile.ZipFile(wheel) as archive:
@@ -316,11 +375,14 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert ended.code == 0, ended.err
     assert ended.err.count("nothing to do: every wheel is up to date") == 2
     assert "by-pip is up to date" in ended.err and "by-uv is up to date" in ended.err
+    assert "the results of 2.13.0a0-rocm7.1.0.miniature-" in ended.err
+    assert "nothing to do; nightly of multi-arch is at 2.13.0a0-rocm7.1.0.miniature-" in ended.out
+    assert "from-the-release is up to date" in ended.err
     assert "added " not in ended.out
     changed = changed_since(before, demo.folder)
     assert not {p for p in changed if p.suffix in {".whl", ".o", ".so", ".hip", ".cu"}}
     ignored = {"__pycache__", ".locks", ".lock"}
-    places = {"environments", "installed", "release"}
+    places = {"environments", "installed", "release", "files", "evidence", "simple", "results"}
     assert not [p for p in changed if places & set(p.parts) and not ignored & set(p.parts)]
 
 
@@ -328,28 +390,47 @@ def test_every_command_that_it_printed_can_be_pasted(demo: Demo) -> None:
     """In the clone, by somebody who activated nothing."""
     said = (demo.folder.parent / "said.txt").read_text()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 24
-    (served,) = [line for line in said.splitlines() if line.startswith("until the demo ends: ")]
-    port = int(served.rpartition(" ")[2])
-    with IndexServer(demo.folder / "release" / "index", port=port) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        paste(lines, demo)
-        server.shutdown()
+    assert len(lines) == 38
+    begun = "until the demo ends: "
+    servers = [line.removeprefix(begun) for line in said.splitlines() if line.startswith(begun)]
+    assert len(servers) == 2
+    with contextlib.ExitStack() as running:
+        for line in servers:
+            running.enter_context(served(line, demo))
+        for line in lines:
+            ended = paste(line, demo)
+            blocked = " gate " in line and " --explain" in line
+            assert ended.returncode == (15 if blocked else 0), ended.stderr
 
 
-def paste(lines: list[str], demo: Demo) -> None:
-    """Run each line in a shell that stands in the clone."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"  # for `env python3` of the doors
-    for line in lines:
-        ended = subprocess.run(
-            ["sh", "-c", line],
-            cwd=CLONE,
-            env={**demo.env, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
+def paste(line: str, demo: Demo) -> subprocess.CompletedProcess[str]:
+    """Run a line in a shell that stands in the clone."""
+    words = ["sh", "-c", line]
+    return subprocess.run(words, cwd=CLONE, env=pasting(demo), capture_output=True, text=True, check=False)
+
+
+def pasting(demo: Demo) -> dict[str, str]:
+    """The environment of somebody's shell; the Python on PATH is that of the tests, for the doors."""
+    return {**demo.env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"}
+
+
+@contextlib.contextmanager
+def served(line: str, demo: Demo) -> Iterator[None]:
+    """Have a line that serves something run in a shell while the block does."""
+    found = re.search(r"--port (\d+)|http\.server (\d+)", line)
+    assert found
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(["sh", "-c", f"exec {line}"], cwd=CLONE, env=pasting(demo), **quiet) as child:
+        try:
+            wait_until(lambda: answers(int(found[1] or found[2])))
+            yield
+        finally:
+            child.terminate()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_build_from_the_lock_is_of_its_trees(demo: Demo) -> None:

@@ -13,7 +13,9 @@ CLONE = Path(__file__).resolve().parents[2]
 PACKAGE = CLONE / "build_tools" / "rocm_wheels"
 TOP_LEVEL = {"pyproject.toml", "build_tools", "repos", "patches", "dockerfiles", "tests", "smoke-tests"}
 PAGES = {"README.md", "LICENSE"}
-KNOWS_THE_DEMO = {"cli/demo.py", "cli/main.py", "workspace.py"}  # its command, their list, the locator
+KNOWS_THE_DEMO = {  # its command, their list, the locator
+    *("cli/demo.py", "cli/demo_release.py", "cli/demo_running.py", "cli/main.py", "workspace.py"),
+}
 AVOIDED = re.compile(r"(?i)(utils?|helpers?|manager|context|common)(_|$)|^do_")
 
 

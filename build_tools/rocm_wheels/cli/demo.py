@@ -8,19 +8,19 @@ A release made of other wheels than these, and an environment with another relea
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.demo_release import release as release_set
+from rocm_wheels.cli.demo_running import commands, run_all, run_programs, show
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.demo.commands import (
-    BUILD,
     EARLIER_ROCM_VERSION,
     EARLIER_TARGETS,
-    PACKAGES,
     RELEASED,
     ROCM_VERSION,
     ROCM_WHEELS,
@@ -40,13 +40,6 @@ from rocm_wheels.errors import SdkError
 from rocm_wheels.workspace import exclusive, home, in_clone
 
 
-def commands() -> Mapping[str, click.Command]:
-    """Return the click command behind each door."""
-    from rocm_wheels.cli import build, main, python_packages
-
-    return {PACKAGES: python_packages.command, ROCM_WHEELS: main.cli, BUILD: build.production}
-
-
 @click.command("demo")
 @click.option(
     "--output-dir",
@@ -56,7 +49,9 @@ def commands() -> Mapping[str, click.Command]:
 def command(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
 
-    Then make variants of them, an index, and let pip, uv and ourselves install from it.
+    Then make variants of them, an index, and let pip, uv and ourselves install from it. And release them:
+    stage a set, test what can be tested without a GPU, be blocked by the gate, take a named exception,
+    promote.
 
     Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
     nothing.
@@ -73,6 +68,7 @@ def command(output_dir: Path | None) -> None:
         run_all(index_calls(folder, release))
         install(folder, release, env)
         choose_and_install(folder, release, env)
+        release_set(folder, env)
     log.note(f"wheels: {folder / 'wheels'} (demo: {time.monotonic() - begin:.1f} s)")
 
 
@@ -92,22 +88,6 @@ def prepare(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     ):
         make_artifacts(miniature / "rocm", place, version=version, targets=targets, env=env)
     return {name: repository.url for name, repository in repositories.items()}
-
-
-def run_all(wanted: Iterable[Call]) -> None:
-    """Run commands in this process, through the same click commands that their doors call."""
-    for call in wanted:
-        show(call)
-        code = commands()[call.door].main(
-            args=list(call.arguments), prog_name=Path(call.door).name, standalone_mode=False
-        )
-        if code:  # one that has told its failures itself
-            raise click.exceptions.Exit(code)
-
-
-def show(call: Call) -> None:
-    """Print a command."""
-    log.note(log.paint(f"$ {call.line()}", "bold"))
 
 
 def begin_release(folder: Path) -> Path:
@@ -148,7 +128,6 @@ def install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
 def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> None:
     """Have the index served, choose from it for several machines, and install for one of them."""
     from rocm_wheels.index.server import serving
-    from rocm_wheels.process import run
     from rocm_wheels.sdk.uv import uv_environment, uv_program
 
     with serving(release / "index") as server:
@@ -158,5 +137,4 @@ def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> N
             if call.door in commands():
                 run_all([call])
             else:
-                show(call)
-                run([call.door, *call.arguments], env=uv_environment(env), on_line=log.note, check=SdkError)
+                run_programs([call], uv_environment(env))

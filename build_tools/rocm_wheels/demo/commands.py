@@ -31,21 +31,27 @@ MACHINES = ("gfx942", "gfx1100", "gfx1399", "none")  # the last but one is of no
 PACKAGES = "build_tools/build_python_packages.py"
 ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
 BUILD = "build_tools/build_prod_wheels.py"
+SMOKE = "build_tools/run_pytorch_smoke_tests.py"
 LOCK = "sources.lock.json"
 NAMED = ("pytorch", "triton")  # torch's tree names the other repositories, and all other commits
 
 
 @dataclass(frozen=True)
 class Call:
-    """One ordinary command: its door in the clone (or another program), and its arguments."""
+    """One ordinary command: its door in the clone (or another program), and its arguments.
+
+    ``output``: the file that gets what it prints, if not the terminal.
+    """
 
     door: str
     arguments: tuple[str, ...]
+    output: Path | None = None
 
     def line(self) -> str:
         """Return the command as it would be typed in the clone."""
         started = our_script() if self.door == ROCM_WHEELS else [_short(self.door)]
-        return shell_line([*started, *self.arguments])
+        into = f" > {shell_line([str(self.output)])}" if self.output else ""
+        return shell_line([*started, *self.arguments]) + into
 
 
 def our_script() -> list[str]:
@@ -177,7 +183,7 @@ def user_calls(folder: Path, index: str, uv: Path) -> Sequence[Call]:
     place = folder / "installed" / "by-rocm-wheels"
     python = str(program_in(place, "python"))
     chosen = [Call(ROCM_WHEELS, ("choose", "torch", "--index", index, "--gfx", gfx)) for gfx in MACHINES]
-    made = Call(str(uv), (*_fresh(), str(place)))
+    made = Call(str(uv), (*fresh(), str(place)))
     stated = ("--gfx", MACHINES[0])
     return [
         *chosen,
@@ -207,17 +213,18 @@ def install_calls(folder: Path, release: Path, uv: Path) -> Mapping[Path, Sequen
     )
     return {
         with_pip: [
-            Call(str(uv), (*_fresh(), "--seed", str(with_pip))),
+            Call(str(uv), (*fresh(), "--seed", str(with_pip))),
             Call(str(program_in(with_pip, "pip")), ("install", *alone, *asked)),
         ],
         with_uv: [
-            Call(str(uv), (*_fresh(), str(with_uv))),
+            Call(str(uv), (*fresh(), str(with_uv))),
             Call(str(uv), ("pip", "install", *among_others, *asked)),
         ],
     }
 
 
-def _fresh() -> tuple[str, ...]:
+def fresh() -> tuple[str, ...]:
+    """Return the words after `uv` that make a throw-away environment, but for its place."""
     return ("venv", "--quiet", "--no-project", "--clear", "--python", sys.executable)
 
 

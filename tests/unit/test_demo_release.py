@@ -1,0 +1,66 @@
+"""The release part of the demonstration: it must be blocked, and carries on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.cli import demo_release
+from rocm_wheels.demo.commands import Call
+from rocm_wheels.demo.releasing import Releasing
+from rocm_wheels.errors import DataError, ReleaseError
+from rocm_wheels.release.gate.policy import load_policy
+
+
+def releasing(folder: Path) -> Releasing:
+    asked = Releasing(folder, Path("/bin/uv"))
+    (asked.store / "v2-staging" / "multi-arch" / "sets" / "2.13.0-abc").mkdir(parents=True)
+    return asked
+
+
+def test_a_gate_that_lets_it_pass_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = releasing(tmp_path)
+    monkeypatch.setattr(demo_release, "run_all", lambda calls: None)
+    with pytest.raises(DataError, match=r"the gate let a set pass that nobody tested on a GPU: .*gate"):
+        demo_release.meet_gate(asked)
+    assert not asked.policy.exists()
+
+
+def test_only_a_gate_that_blocks_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the exception is one of the rules of everybody: they stand above it, word for word."""
+    asked = releasing(tmp_path)
+
+    def block(calls: list[Call]) -> None:
+        raise ReleaseError("2.13.0-abc may not go to nightly", tip="test it")
+
+    monkeypatch.setattr(demo_release, "run_all", block)
+    demo_release.meet_gate(asked)
+    policy, everybodys = load_policy(asked.policy), load_policy(None)
+    assert policy.channels == everybodys.channels and policy.waivers == everybodys.waivers
+    assert [name for name, one in policy.families.items() if one.bypass_tests_for_releases] == [
+        "gfx94X-dcgpu"
+    ]
+
+
+def test_results_are_found_again_when_a_kill_cut_them_or_they_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ran = releasing(tmp_path), list[str]()
+
+    def run(calls: list[Call], env: object = None) -> None:
+        ran.extend(call.arguments[0] for call in calls)
+
+    def killed(calls: list[Call]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_release, "run_programs", run)
+    monkeypatch.setattr(demo_release, "run_all", killed)
+    with pytest.raises(KeyboardInterrupt):
+        demo_release.find_out(asked, "http://h/", {})
+    monkeypatch.setattr(demo_release, "run_all", run)
+    for age, found in ((0.0, True), (0.0, False), (8 * 24 * 3600.0, True)):
+        ran.clear()
+        monkeypatch.setattr(demo_release, "_age", lambda folder, age=age: age)
+        demo_release.find_out(asked, "http://h/", {})
+        assert bool(ran) == found
