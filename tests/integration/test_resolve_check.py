@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, files, wheel
+from release_world import FAMILY, World
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.resolve_check import command
@@ -18,6 +20,10 @@ from rocm_wheels.index import picking
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.reach import Reach
 from rocm_wheels.index.server import serving
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.staging.sending import send
+from rocm_wheels.release.stores.folder import FolderStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
 OLD = "2.12.0+rocm7.15.0a20260728"
@@ -142,3 +148,24 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     assert check(*(word.format(box=tmp_path, new=new) for word in words)) == 2
     assert said in capsys.readouterr().err
     assert files(tmp_path) == before
+
+
+def test_files_may_lie_beside_the_folder_of_the_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of a set in a store do; its channel is a link to a folder elsewhere."""
+    world = World(tmp_path / "wheels")
+    plan, store = world.plan(), FolderStore(tmp_path / "store")
+    send(store, plan, now=NOW)
+    rules = (RuleResult("hashes", "pass", "yes"),)
+    passed = Verdict(plan.document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
+    Promoter(store, world.places, "nightly", Actor("ann", NOW)).promote(plan.document, lambda: passed)
+    channel = tmp_path / "store/v2" / FAMILY / "simple/nightly"
+    assert channel.is_symlink()
+    assert check(channel, world.wheels[1]) == 0
+    assert capsys.readouterr().out.count("takes 2.9.1+rocm7.1.0") == 2
+    page = tmp_path / "strange" / "torch" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text('<a href="file:///elsewhere/torch-1.0-py3-none-any.whl">torch-1.0-py3-none-any.whl</a>')
+    assert check(tmp_path / "strange", world.wheels[1]) == 2
+    assert "links to files that have no folder in common" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
@@ -142,13 +144,29 @@ def _pythons(new: Sequence[Path]) -> list[str]:
 
 @contextmanager
 def _served(base: str) -> Iterator[str]:
-    """Give the URL of an index; one in a folder is served while the block runs."""
+    """Give the URL of an index; one in a folder is served while the block runs, with what it links to."""
     path = local_path(base)
     if path is None:
         yield base
         return
-    with serving(path) as server:
-        yield server.url
+    top = _holding(path)
+    with serving(top) as server:
+        below = path.relative_to(top).as_posix()
+        yield server.url if below == "." else f"{server.url}{quote(below)}/"
+
+
+def _holding(index: Path) -> Path:
+    """Return the folder of an index and of all that it links to: sets of a store have their files beside."""
+    top = index
+    for page in index.glob("*/index.html"):
+        url = f"{page.parent.as_uri()}/"
+        places = [local_path(link.url) for link in read_page(page.read_bytes(), "text/html", url).links]
+        top = Path(os.path.commonpath([top, *(place for place in places if place is not None)]))
+    if top == Path(top.anchor):
+        raise UsageError(
+            f"{index} links to files that have no folder in common", tip="give its URL on a server"
+        )
+    return top
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import threading
 import zipfile
 import zlib
@@ -191,7 +192,7 @@ def base_url(index: str) -> str:
     scheme = urlsplit(index).scheme
     if scheme in ("http", "https", "file"):
         return index if index.endswith("/") else index + "/"
-    path = Path(index).resolve()
+    path = Path(os.path.abspath(index))  # noqa: PTH100 - a link stays one: pages link to what is beside it
     if not path.is_dir():
         raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_WHAT_IS_ONE)
     return path.as_uri() + "/"
