@@ -44,6 +44,9 @@ def of_first(*args: str, **more: object) -> Known:
     return said(*args, document=SETS[0], **more)  # type: ignore[arg-type]
 
 
+SIGNED = of_first(hours=2, signer="ann")
+
+
 @pytest.mark.parametrize(
     ("known", "channel", "kind", "expected"),
     [
@@ -59,7 +62,8 @@ def of_first(*args: str, **more: object) -> Known:
         # a pass that came after: enough for nightly, not for stable, so not where no channel is asked for
         ([of_first("smoke", "fail", hours=3), of_first("smoke")], "nightly", None, "tested"),
         ([of_first("smoke", "fail", hours=3), of_first("smoke")], None, None, "failed"),
-        ([of_first("smoke", "fail", hours=3), of_first(hours=2), of_first()], None, None, "tested"),
+        ([of_first("smoke", "fail", hours=3), of_first(hours=2), of_first()], None, None, "failed"),
+        ([of_first("smoke", "fail", hours=3), SIGNED, of_first(signer="ann")], None, None, "tested"),
         # signatures are for the channel that wants them
         ([of_first("smoke")], "stable", None, "untested"),
         ([of_first("smoke", signer="ann")], "stable", None, "tested"),
@@ -73,6 +77,26 @@ def test_what_is_known_of_a_target(
     assert states(*known, channel=channel, kind=kind)["gfx1030"] == expected
     passed = passed_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
     assert passed == (expected == "tested")
+
+
+def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
+    runs, whole = "{fresh: 7d, at_least: 5}", "verify: {fresh: 1d}"
+    rules = policy(
+        f"channels: {{nightly: {{rules: {{{whole}, smoke: {{fresh: 7d}}}}}},"
+        f" prerelease: {{rules: {{{whole}, tests: {runs}}}}},"
+        f" stable: {{passes_after_failure: 2, rules: {{{whole}, smoke: {runs}, tests: {runs}}}}}}}"
+    )
+
+    def states_of(*known: Known) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        one = standings(SETS[0], known, rules, NOW)[0]
+        return one.state, one.by, one.pythons
+
+    many = {"counts": {"passed": 6}}
+    assert states_of(of_first("tests")) == ("untested", (), ())  # three tests: a run for no channel
+    assert states_of(of_first("smoke")) == ("tested", ("smoke tests",), ("3.12",))
+    both = [of_first("tests", **many), of_first("smoke")]
+    assert states_of(*both) == ("tested", ("smoke tests", "full tests"), ("3.12",))
+    assert states_of(of_first("smoke", "fail", hours=3), *both)[0] == "failed"  # for stable
 
 
 def test_a_set_that_is_not_for_a_target_has_not_passed_on_it() -> None:

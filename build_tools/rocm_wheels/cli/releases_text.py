@@ -79,7 +79,7 @@ def answer_lines(answer: Answer) -> Iterator[str]:
     for row, why in answer.newer[:_MOST]:
         yield f"  {'newer' if found else 'not'}: {row.id}: {why}"
     if len(answer.newer) > _MOST:
-        yield f"  and {len(answer.newer) - _MOST} others"
+        yield f"  and {len(answer.newer) - _MOST} more"
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:

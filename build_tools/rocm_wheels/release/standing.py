@@ -11,8 +11,9 @@ By the gate's rule of what counts, and no other (``gate.on_gpus.state_of``):
   demoted is written nowhere, so each one that was demoted is taken back: for a channel, those that it
   showed once and does not show; where no channel is asked for, those that no channel shows any more.
 
-For a channel its own demands hold (signatures, passes after a failure). Where none is asked for, a failure
-stands as long as it does for any channel of the policy, and a result counts that counts for one of them.
+For a channel its own demands hold (signatures, passes after a failure, how many tests a run has). Where none
+is asked for, a set is tested on a target when it is so for one channel of the policy, and failed when it is
+so for any.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.release.gate.case import Case
 from rocm_wheels.release.gate.needed import targets_of
 from rocm_wheels.release.gate.on_gpus import state_of
-from rocm_wheels.release.gate.policy import ChannelPolicy, Policy
+from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import TargetState
 from rocm_wheels.release.sets import SetDocument
 
 TestKind = Literal["smoke", "tests"]
-_NO_CHANNEL = "any"
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def standings(
 
     Pure. Raises KeyError for a channel that the policy does not have.
     """
-    case = _case(document, known, policy, now, channel=channel, kind=kind)
-    return tuple(state_of(case, gfx) for gfx in targets_of(document))
+    cases = _cases(document, known, policy, now, channel=channel, kind=kind)
+    return tuple(_joined([state_of(case, gfx) for case in cases]) for gfx in targets_of(document))
 
 
 def passed_on(
@@ -74,8 +74,8 @@ def passed_on(
     target = base_target(gfx)
     if target not in targets_of(document):
         return False
-    case = _case(document, known, policy, now, channel=channel, kind=kind)
-    return state_of(case, target).state == "tested"
+    cases = _cases(document, known, policy, now, channel=channel, kind=kind)
+    return _joined([state_of(case, target) for case in cases]).state == "tested"
 
 
 def newest_first(documents: Iterable[SetDocument]) -> list[SetDocument]:
@@ -113,7 +113,7 @@ def last_known_good(
     return newest_passed(kept, gfx, policy, now, channel=channel)
 
 
-def _case(
+def _cases(
     document: SetDocument,
     known: Sequence[Known],
     policy: Policy,
@@ -121,23 +121,24 @@ def _case(
     *,
     channel: str | None,
     kind: TestKind | None,
-) -> Case:
+) -> list[Case]:
+    """Return the set before the channel, or before each one."""
+    if channel is not None and channel not in policy.channels:
+        raise KeyError(channel)
     counted = tuple(one for one in known if kind is None or one.evidence.kind == kind)
     moment = now.astimezone(timezone.utc)
-    if channel is not None:
-        if channel not in policy.channels:
-            raise KeyError(channel)
-        return Case(policy, channel, document, counted, moment)
-    return Case(_without_channel(policy), _NO_CHANNEL, document, counted, moment)
+    names = policy.channels if channel is None else [channel]
+    return [Case(policy, name, document, counted, moment) for name in names]
 
 
-def _without_channel(policy: Policy) -> Policy:
-    """Return a policy with one channel, which believes failures as the strictest, passes as the mildest."""
-    channels = policy.channels.values()
-    required = all(one.signed == "required" for one in channels)
-    asked = ChannelPolicy(
-        rules=next(iter(channels)).rules,
-        passes_after_failure=max(one.passes_after_failure for one in channels),
-        signed="required" if required else "optional",
-    )
-    return policy.model_copy(update={"channels": {_NO_CHANNEL: asked}})
+def _joined(states: Sequence[TargetState]) -> TargetState:
+    """Return what several channels come to."""
+    found = {one.state: one for one in states}
+    if "failed" in found:
+        return found["failed"]
+    if "tested" not in found:
+        return found["untested"]
+    by = sorted({word for one in states for word in one.by}, reverse=True)  # smoke tests, full tests
+    pythons = {word for one in states for word in one.pythons}
+    in_order = sorted(pythons, key=lambda word: (word.endswith("t"), len(word), word))
+    return TargetState(states[0].gfx, "tested", tuple(by), tuple(in_order), max(one.when for one in states))
