@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.limits import minutes_of, too_long
 from rocm_wheels.ci.matrix.rows import rows_of
 from rocm_wheels.ci.matrix.savings import by_line, first_cells, grouped, savings
+from rocm_wheels.ci.outputs import set_outputs
 from rocm_wheels.cli.matrix import command
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.ci import CiTable, Runner, ci_table, shared_out
@@ -154,7 +156,12 @@ def test_rows_are_what_a_workflow_needs() -> None:
     (line,) = rows_of(cells, PRICES, "lines")
     pythons = rows_of(cells, PRICES, "pythons")
     assert line["pythons"].split() == [row["python"] for row in pythons] and line["cells"] == len(cells)
-    assert {row["projects"] for row in pythons} == {"triton pytorch_audio"}
+    # triton needs no torch; torchaudio is built by one cell of each Python, which has one
+    assert {row["projects"] for row in pythons} == {"triton"}
+    leads = [row for row in rows if row["leads"]]
+    assert [row["python"] for row in leads] == [row["python"] for row in pythons]
+    assert all(("pytorch_audio" in row["projects"].split()) == row["leads"] for row in rows)
+    assert [row for row in rows if row["first"]] == [row for row in leads if row["first"]]
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
@@ -171,6 +178,22 @@ def test_limits_of_github_are_kept() -> None:
     ).built
     (warning,) = too_long(cells, Prices(small, History()))
     assert "a job ends after 6 h" in warning and too_long(cells, PRICES) == []
+
+
+def test_outputs_of_a_step(tmp_path: Path) -> None:
+    place = tmp_path / "output"
+    place.write_text("before=1\n")
+    words = ["--format", "github", "--trigger", "presubmit", "--output", "cells"]
+    done = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(place)})
+    assert done.exit_code == 0, done.output
+    before, cells, count = place.read_text().splitlines()
+    assert (before, count) == ("before=1", "cells_count=7")
+    assert json.loads(cells.removeprefix("cells=")) == json.loads(done.stdout)
+    missing = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": None})
+    assert isinstance(missing.exception, UsageError) and "no step of a workflow" in str(missing.exception)
+    assert CliRunner().invoke(command, ["--output", "cells"]).exit_code == 2
+    set_outputs({"GITHUB_OUTPUT": str(place)}, {"several": "a\nend=2\nb"})
+    assert place.read_text().splitlines()[3].startswith("several<<end-")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ _MOST_FILES = 5
     help="For people, for `fromJSON` in a workflow, or everything as JSON.",
 )
 @click.option(
+    "--output",
+    metavar="NAME",
+    help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT).",
+)
+@click.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
 @click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")  # fmt: skip
@@ -88,6 +93,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     runs: Path | None,
     rows: Rows,
     form: str,
+    output: str | None,
     explain: str | None,
     savings: bool,
 ) -> None:
@@ -102,6 +108,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.pipeline.estimates import History, read_history
 
     _refuse_two(explain=explain is not None, savings=savings, github=form == "github")
+    if output is not None and form != "github":
+        raise click.UsageError("--output is for --format github")
     table = ci_table()
     selection = Selection(
         trigger,
@@ -124,7 +132,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if savings:
         _show_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        _show_github(cells, prices, rows, touched)
+        _show_github(cells, prices, rows, touched, output)
     elif form == "json":
         _show_json(matrix, cells, prices, changes)
     else:
@@ -203,13 +211,18 @@ def _show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> N
 def _show_github(cells: Sequence[Built], prices: Prices, rows: Rows, touched: list[Affected] | None) -> None:
     from rocm_wheels.ci.matrix.limits import require_one_matrix
     from rocm_wheels.ci.matrix.rows import rows_of
+    from rocm_wheels.ci.outputs import set_outputs
+    from rocm_wheels.cli.boundary import environment
 
     found = rows_of(cells, prices, rows)
     if rows == "cells" and touched is not None:
         anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
         found = [{**row, "anew": anew[row["cell"]]} for row in found]
     require_one_matrix(prices.table, len(found))
-    click.echo(json.dumps({"include": found}, separators=(",", ":")))
+    said = json.dumps({"include": found}, separators=(",", ":"))
+    if output is not None:
+        set_outputs(environment(), {output: said, f"{output}_count": str(len(found))})
+    click.echo(said)
     if not found:
         log.note("no cell is left: a job with this matrix must not be started (GitHub fails an empty one)")
 

@@ -9,7 +9,7 @@ from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import CHECKOUT, ROCM, TOOLS, Prices, is_shared, projects_on
 from rocm_wheels.ci.matrix.limits import minutes_of
 from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
-from rocm_wheels.model.project import Platform
+from rocm_wheels.model.project import Platform, Project
 
 Rows = Literal["cells", "pythons", "lines"]
 Row = dict[str, Any]
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
-    ``cells``: a row a cell. ``pythons``: a row for the wheels that all families of a Python have.
+    ``cells``: a row a cell. ``pythons``: a row for what all families of a Python share and needs no torch.
     ``lines``: a row a torch line and platform: a lock, a checkout.
     """
     if rows == "lines":
@@ -26,12 +26,44 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     if rows == "pythons":
         return [_python(group, prices) for group in grouped(cells, by_python).values()]
     first = {one.cell for one in first_cells(cells, prices)}
-    return [_cell(one, prices, one.cell in first) for one in cells]
+    leads = {one.cell for one in leading_cells(cells, prices)}
+    return [_cell(one, prices, first=one.cell in first, leads=one.cell in leads) for one in cells]
 
 
-def _cell(one: Built, prices: Prices, first: bool) -> Row:
+def leading_cells(cells: Sequence[Built], prices: Prices) -> list[Built]:
+    """Return the cell of each Python that also builds what all families share and needs a torch.
+
+    It is the one that warms the cache, where that is among them.
+    """
+    first = {one.cell for one in first_cells(cells, prices)}
+    return [
+        min(group, key=lambda one: (one.cell not in first, prices.cell(one).hours, str(one.cell)))
+        for group in grouped(cells, by_python).values()
+    ]
+
+
+def shared_before(platform: Platform) -> list[Project]:
+    """Return what is built once for all families before any torch is there."""
+    projects = projects_on(platform)
+    apart = {project.name for project in projects if not is_shared(project, platform)}
+    return [
+        project for project in projects if project.name not in apart and not apart & {*project.build.needs}
+    ]
+
+
+def built_in_cells(platform: Platform, *, leads: bool) -> list[Project]:
+    """Return what a cell builds: what is its family's, and where it leads, what all share and needs torch."""
+    before = shared_before(platform)
+    return [
+        project
+        for project in projects_on(platform)
+        if project not in before and (leads or not is_shared(project, platform))
+    ]
+
+
+def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
     cell, platform = one.cell, one.cell.platform
-    own = [project for project in projects_on(platform) if not is_shared(project, platform)]
+    own = built_in_cells(platform, leads=leads)
     names = [ROCM, TOOLS, *(project.name for project in own)]
     hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
     return {
@@ -46,6 +78,7 @@ def _cell(one: Built, prices: Prices, first: bool) -> Row:
         "projects": " ".join(project.name for project in own),
         "builder": one.builder,
         "first": first,
+        "leads": leads,
         "minutes": _minutes(prices, platform, hours),
         "tests": " ".join(one.tests),
         "tester": one.tester,
@@ -57,7 +90,7 @@ def _cell(one: Built, prices: Prices, first: bool) -> Row:
 def _python(group: Sequence[Built], prices: Prices) -> Row:
     one = group[0]
     cell, platform, targets = one.cell, one.cell.platform, targets_of(group)
-    shared = [project.name for project in projects_on(platform) if is_shared(project, platform)]
+    shared = [project.name for project in shared_before(platform)]
     hours = sum(prices.step(name, len(targets), platform).hours for name in (ROCM, TOOLS, *shared))
     return {
         "name": f"{tag_of(cell.python)}-{cell.line}-{platform}",
