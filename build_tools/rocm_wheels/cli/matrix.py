@@ -208,7 +208,13 @@ def _show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> N
         click.echo(savings_table(found, len(cells)))
 
 
-def _show_github(cells: Sequence[Built], prices: Prices, rows: Rows, touched: list[Affected] | None) -> None:
+def _show_github(
+    cells: Sequence[Built],
+    prices: Prices,
+    rows: Rows,
+    touched: list[Affected] | None,
+    output: str | None,
+) -> None:
     from rocm_wheels.ci.matrix.limits import require_one_matrix
     from rocm_wheels.ci.matrix.rows import rows_of
     from rocm_wheels.ci.outputs import set_outputs
