@@ -240,7 +240,8 @@ def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
 def test_results_of_chosen_tests_say_so(world: World):
     """As pytest was told, or as many as it left out; what changes how results are shown chooses nothing."""
     for told, left_out, says in (
-        (["-v", "-ra", "--tb=short", "-x", "--durations=5"], 0, ""),
+        (["-v", "-ra", "--tb=short", "-x", "--durations=5", "-p", "no:xdist"], 0, ""),
+        (["-p", "plugin"], 0, "plugin"),
         (["-k", "two words", "-v"], 3, "-k 'two words', 3 left out"),
         (["test_versions.py"], 0, "test_versions.py"),
         ([], 2, "2 left out"),

@@ -11,11 +11,8 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.release.evidence import Evidence
 from rocm_wheels.release.evidence_given import NO_GPU, Given
 from rocm_wheels.release.evidence_junit import read_reports, report_files
-from rocm_wheels.release.evidence_results import (
-    evidence_of_resolver,
-    evidence_of_smoke,
-    evidence_of_verify,
-)
+from rocm_wheels.release.evidence_results import evidence_of_resolver, evidence_of_verify
+from rocm_wheels.release.evidence_smoke import evidence_of_smoke
 from rocm_wheels.release.gate.needed import pythons_of
 from rocm_wheels.wheels.members import digest_of_file
 
