@@ -210,6 +210,10 @@ def test_files_say_the_new_version_and_hip_what_it_said() -> None:
         "torch/_rocm_init.py": TORCH["torch/_rocm_init.py"].replace(b"rc1", b""),
     }
     assert set(new_texts(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {"torch/version.py"}
+    # a variant has no label in its version, and its files have the one that it was built with
+    assert new_texts(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")) == found
+    kept = new_texts(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
+    assert b'"2.9.0+rocm7.1.0rc1"' in kept["torch/version.py"]
     triton = {"triton/__init__.py": b"__version__ = '3.5.0rc1'\n"}
     assert new_texts(triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None) == {
         "triton/__init__.py": b"__version__ = '3.5.0'\n"

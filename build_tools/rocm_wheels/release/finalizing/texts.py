@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.model.project import Project
+from rocm_wheels.release.finalizing.versions import renamed_label
 
 _MODULES = ("version.py", "_version.py", "__init__.py")
 
@@ -40,7 +41,7 @@ def new_texts(
         if name == project.checks.rocm_init:
             new = content if rocm is None else _with_rocm(content, tree, name, rocm)
         else:
-            new = _with_version(content, tree, name, versions)
+            new = _with_version(content, tree, name, versions, rocm)
         if new != content:
             _tree(new, name)
             found[name] = new
@@ -54,21 +55,31 @@ def _tree(content: bytes, name: str) -> ast.Module:
         raise ReleaseError(f"{name} is not Python, and may hold a version: {wrong}") from wrong
 
 
-def _with_version(content: bytes, tree: ast.Module, name: str, versions: tuple[str, str]) -> bytes:
+def _with_version(
+    content: bytes, tree: ast.Module, name: str, versions: tuple[str, str], rocm: tuple[str, str] | None
+) -> bytes:
     old, new = map(Version, versions)
     for value in _assigned(tree):
-        said: Version | None
         try:
             said = Version(str(value.value))
         except InvalidVersion:
             said = None
-        if said == old:
-            content = _exchanged(content, value, str(new), name)
-        elif said is not None and said.local is None and said.public == old.public:
-            content = _exchanged(content, value, new.public, name) if new.public != old.public else content
-        elif said is None or said.base_version != new.base_version:
+        if said is not None and said.public == old.public:
+            text = _said_then(said, old, new, rocm)
+            content = _exchanged(content, value, text, name) if Version(text) != said else content
+        elif said is None or said.public != new.public:
             log.warn(f"{name} says {value.value!r}, which is not the version of its wheel, {old}: it stays")
     return content
+
+
+def _said_then(said: Version, old: Version, new: Version, rocm: tuple[str, str] | None) -> str:
+    """Return what a file says of the new version. Files of variants have the label that their wheel lost."""
+    if said.local == old.local:
+        return str(new)
+    if said.local is None:
+        return new.public
+    label = renamed_label(said.local, rocm) if rocm else None
+    return f"{new.public}+{label or said.local}"
 
 
 def _assigned(tree: ast.Module) -> Iterator[ast.Constant]:

@@ -76,11 +76,16 @@ def final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
     public = f"{epoch}{'.'.join(map(str, version.release))}{post}"
     local = version.local
     if local and rocm:
-        old, new = (local_part(version_suffix(one)) for one in rocm)
-        if local != old and not local.endswith(f".{old}"):
-            raise ReleaseError(f"the label +{local} does not say ROCm {rocm[0]}")
-        local = local[: len(local) - len(old)] + new
+        local = renamed_label(local, rocm)
+        if local is None:
+            raise ReleaseError(f"the label +{version.local} does not say ROCm {rocm[0]}")
     return f"{public}+{local}" if local else public
+
+
+def renamed_label(local: str, rocm: tuple[str, str]) -> str | None:
+    """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there."""
+    old, new = (local_part(version_suffix(one)) for one in rocm)
+    return local[: len(local) - len(old)] + new if f".{local}".endswith(f".{old}") else None
 
 
 def _of_file(file: SetFile, document: SetDocument, wishes: Wishes) -> str:
