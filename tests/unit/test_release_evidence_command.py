@@ -286,6 +286,17 @@ def test_a_failure_that_is_removed_is_missed(world: World):
     assert "tip: put it back from a copy of the store" in err
 
 
+def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(world: World):
+    assert world.add("--from", world.smoke("failed"))[0] == 0
+    (file,) = (world.root / "store").rglob("evidence/*/*")
+    copy = world.root / "store" / "v2" / file.relative_to(world.root / "store" / "v2-staging")
+    copy.parent.mkdir(parents=True)
+    file.rename(copy)
+    assert "  FAIL      smoke on gfx1030  fail (1 failed)" in world.gate()[1]
+    listed = world.run("evidence", "list", world.root / "store", "--set", world.document.id)[1]
+    assert listed.startswith(file.stem)
+
+
 def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World):
     assert world.add("--from", with_age(world.verified()))[0] == 0
     assert world.add("--from", world.smoke(*["failed"] * 6))[0] == 0

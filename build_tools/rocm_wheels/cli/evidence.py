@@ -204,12 +204,12 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
 
 
 def _known(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[Known]]:
-    from rocm_wheels.release.evidence_store import evidence_of
+    from rocm_wheels.release.evidence_store import evidence_anywhere
     from rocm_wheels.release.gate.policy import load_policy
 
     signers = load_policy(policy).signers
     store, layout, document = chosen.find()
-    return document, evidence_of(store, layout, document, signers=signers, env=environment())
+    return document, evidence_anywhere(store, layout, document, signers=signers, env=environment())
 
 
 def _given(document: SetDocument, wheels: Mapping[str, str], said: Mapping[str, Any]) -> Given:

@@ -148,6 +148,19 @@ def evidence_of(
     return each(lambda pair: _known(*pair, signers, env), found, jobs=_SIGNATURES_AT_ONCE)
 
 
+def evidence_anywhere(
+    store: Store, layout: Layout, document: SetDocument, *, signers: Mapping[str, str], env: Mapping[str, str]
+) -> list[Known]:
+    """Return what is known of a set where it is staged, and where it was copied to when it was released.
+
+    Oldest first. What somebody removed from one place still counts. Raises as ``evidence_of``.
+    """
+    staged = evidence_of(store, layout, document, signers=signers, env=env)
+    released = evidence_of(store, layout, document, signers=signers, env=env, area="release")
+    found = {one.id: one for one in (*released, *staged)}
+    return [found[name] for name in sorted(found)]
+
+
 def warn_of_clocks(known: Sequence[Known], now: datetime) -> None:
     """Say when evidence was written down after now: this machine's clock, or the other's, is wrong."""
     ahead = [one for one in known if one.evidence.added > now + SKEW]

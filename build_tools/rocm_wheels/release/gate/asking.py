@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.records import did_you_mean
-from rocm_wheels.release.evidence_store import Known, evidence_of, warn_of_clocks
+from rocm_wheels.release.evidence_store import Known, evidence_anywhere, warn_of_clocks
 from rocm_wheels.release.gate.judge import judge
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import Verdict
@@ -32,7 +32,7 @@ def ask_gate(
     read. Clocks that are wrong are warned of.
     """
     require_channel(policy, channel)
-    known = evidence_of(store, layout, document, signers=policy.signers, env=env)
+    known = evidence_anywhere(store, layout, document, signers=policy.signers, env=env)
     warn_of_clocks(known, now)
     return judge(policy, channel, document, known, now), known
 
