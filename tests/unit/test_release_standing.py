@@ -16,11 +16,10 @@ from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.standing import (
     Candidate,
     TestKind,
-    last_known_good,
     newest_first,
     newest_passed,
-    passed_on,
     standings,
+    state_on,
 )
 
 TWO = policy(
@@ -75,8 +74,8 @@ def test_what_is_known_of_a_target(
     known: list[Known], channel: str | None, kind: TestKind | None, expected: str
 ) -> None:
     assert states(*known, channel=channel, kind=kind)["gfx1030"] == expected
-    passed = passed_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
-    assert passed == (expected == "tested")
+    alone = state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
+    assert alone is not None and (alone.gfx, alone.state) == ("gfx1030", expected)
 
 
 def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
@@ -100,7 +99,7 @@ def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
 
 
 def test_a_set_that_is_not_for_a_target_has_not_passed_on_it() -> None:
-    assert not passed_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW)
+    assert state_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW) is None
     with pytest.raises(KeyError, match="beta"):
         standings(SETS[0], [], TWO, NOW, channel="beta")
 
@@ -133,9 +132,14 @@ def test_the_newest_that_passed_and_the_last_good_one(results: list[str], back: 
 
     passed = [one for one, result in zip(SETS, results, strict=True) if result == "pass"]
     found = newest_passed(offered(), "gfx1030", TWO, NOW)
-    assert (found.document if found else None) == (passed[-1] if passed else None)
+    assert (found.found.document if found.found else None) == (passed[-1] if passed else None)
+    assert (found.state.state if found.state else "") == ("tested" if passed else "")
     assert taken == [one.id for one in reversed(SETS[SETS.index(passed[-1]) if passed else 0 :])]
+    over = {one.document.id: state.state for one, state in found.passed_over if state}
+    words = {"pass": "tested", "fail": "failed", "none": "untested"}
+    told = {one.id: words[result] for one, result in zip(SETS, results, strict=True)}
+    assert over == {name: told[name] for name in (taken[:-1] if passed else taken)}
     ids = {SETS[number].id for number in back}
     good: list[SetDocument] = [one for one in passed if one.id not in ids]
-    found = last_known_good(offered(), "gfx1030", TWO, NOW, taken_back=ids)
-    assert (found.document if found else None) == (good[-1] if good else None)
+    found = newest_passed(offered(), "gfx1030", TWO, NOW, taken_back=ids)
+    assert (found.found.document if found.found else None) == (good[-1] if good else None)

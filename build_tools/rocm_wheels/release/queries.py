@@ -20,7 +20,7 @@ from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
 from rocm_wheels.release.sets import SetDocument, families, read_set
-from rocm_wheels.release.standing import Candidate, TestKind, last_known_good, newest_passed, standings
+from rocm_wheels.release.standing import Candidate, TestKind, newest_passed, standings
 from rocm_wheels.release.stores.store import Store
 from rocm_wheels.release.views.public import Public, read_public
 from rocm_wheels.shell import shell_line
@@ -188,24 +188,25 @@ class _Search:
     def answer(self, gfx: str, *, kind: TestKind | None = None, good: bool = False) -> Answer:
         """Return the newest set that passed on a target, or the last known good one."""
         seen: list[_Entry] = []
-        asked, policy, now = self._offered(seen), self.inquiry.policy, self.inquiry.now
-        if good:
-            back = self.taken_back
-            found = last_known_good(asked, gfx, policy, now, channel=self.channel, taken_back=back)
-        else:
-            found = newest_passed(asked, gfx, policy, now, channel=self.channel, kind=kind)
-        passed_over = seen[:-1] if found else seen
-        newer = tuple(
-            (one.row, self._why_not(one, gfx, kind, good=good)) for one in passed_over if one.is_for(gfx)
+        back = self.taken_back if good else {}
+        policy, now = self.inquiry.policy, self.inquiry.now
+        looked = newest_passed(
+            self._offered(seen), gfx, policy, now, channel=self.channel, kind=kind, taken_back=back
         )
-        if found is None:
-            count = f"none of {len(newer)} sets that are for it" if newer else "no set is for it"
-            return Answer(gfx, None, count, newer=newer)
-        entry = seen[-1]
-        index = _index(self.inquiry, found.document, entry.area, self.public)
-        why = self._said(found, gfx, kind)
-        install = install_command(found.document, index, gfx, self.public.other_indexes)
-        return Answer(gfx, entry.row, why, index, install, newer)
+        states = {one.document.id: state for one, state in looked.passed_over}
+        passed_over = seen[:-1] if looked.found else seen
+        newer = tuple(
+            (one.row, back.get(one.row.id) or _why_not(states.get(one.row.id), gfx))
+            for one in passed_over
+            if one.is_for(gfx)
+        )
+        if looked.found is None or looked.state is None:
+            why = f"none of {len(newer)} sets that are for it" if newer else "no set is for it"
+            return Answer(gfx, None, why, newer=newer)
+        entry, document = seen[-1], looked.found.document
+        index = _index(self.inquiry, document, entry.area, self.public)
+        install = install_command(document, index, gfx, self.public.other_indexes)
+        return Answer(gfx, entry.row, _said(looked.state), index, install, newer)
 
     def _of_family(self, family: str) -> Iterator[_Entry]:
         store, layout = self.inquiry.store, self.inquiry.layout
@@ -253,22 +254,14 @@ class _Search:
             self.read[place] = Candidate(document, tuple(known))
         return self.read[place]
 
-    def _why_not(self, entry: _Entry, gfx: str, kind: TestKind | None, *, good: bool) -> str:
-        if good and (why := self.taken_back.get(entry.row.id)):
-            return why
-        state = self._state(self._candidate(entry), gfx, kind) if entry.known else None
-        return f"tests failed on {gfx}" if state and state.state == "failed" else f"untested on {gfx}"
 
-    def _said(self, found: Candidate, gfx: str, kind: TestKind | None) -> str:
-        state = self._state(found, gfx, kind)
-        assert state is not None
-        pythons = f" with Python {', '.join(state.pythons)}" if any(state.pythons) else ""
-        return f"{' and '.join(state.by)} passed on {gfx}{pythons}, {state.when}"
+def _why_not(state: TargetState | None, gfx: str) -> str:
+    return f"{'tests failed' if state and state.state == 'failed' else 'untested'} on {gfx}"
 
-    def _state(self, found: Candidate, gfx: str, kind: TestKind | None) -> TargetState | None:
-        policy, now = self.inquiry.policy, self.inquiry.now
-        states = standings(found.document, found.known, policy, now, channel=self.channel, kind=kind)
-        return next((one for one in states if one.gfx == gfx), None)
+
+def _said(state: TargetState) -> str:
+    pythons = f" with Python {', '.join(state.pythons)}" if any(state.pythons) else ""
+    return f"{' and '.join(state.by)} passed on {state.gfx}{pythons}, {state.when}"
 
 
 def _states(

@@ -43,6 +43,18 @@ class Candidate:
     known: tuple[Known, ...] = ()
 
 
+@dataclass(frozen=True)
+class Looked:
+    """The set that was looked for, with what is known of it on the target; ``None``: there is none.
+
+    ``passed_over`` are those that are newer: ``None`` for what was taken back, or is not for the target.
+    """
+
+    found: Candidate | None
+    state: TargetState | None
+    passed_over: tuple[tuple[Candidate, TargetState | None], ...] = ()
+
+
 def standings(
     document: SetDocument,
     known: Sequence[Known],
@@ -57,10 +69,10 @@ def standings(
     Pure. Raises KeyError for a channel that the policy does not have.
     """
     cases = _cases(document, known, policy, now, channel=channel, kind=kind)
-    return tuple(_joined([state_of(case, gfx) for case in cases]) for gfx in targets_of(document))
+    return tuple(_joined(state_of(case, gfx) for case in cases) for gfx in targets_of(document))
 
 
-def passed_on(
+def state_on(
     document: SetDocument,
     known: Sequence[Known],
     gfx: str,
@@ -69,13 +81,16 @@ def passed_on(
     *,
     channel: str | None = None,
     kind: TestKind | None = None,
-) -> bool:
-    """Tell whether a set passed on a target (its features, ``:xnack-``, do not matter)."""
+) -> TargetState | None:
+    """Return what is known of a set on one target (its features, ``:xnack-``, do not matter).
+
+    ``None``: it is not for that target.
+    """
     target = base_target(gfx)
     if target not in targets_of(document):
-        return False
+        return None
     cases = _cases(document, known, policy, now, channel=channel, kind=kind)
-    return _joined([state_of(case, target) for case in cases]).state == "tested"
+    return _joined(state_of(case, target) for case in cases)
 
 
 def newest_first(documents: Iterable[SetDocument]) -> list[SetDocument]:
@@ -91,26 +106,21 @@ def newest_passed(
     *,
     channel: str | None = None,
     kind: TestKind | None = None,
-) -> Candidate | None:
-    """Return the first of ``sets`` (newest first) that passed on a target; the rest is not taken from it."""
-    for one in sets:
-        if passed_on(one.document, one.known, gfx, policy, now, channel=channel, kind=kind):
-            return one
-    return None
-
-
-def last_known_good(
-    sets: Iterable[Candidate],
-    gfx: str,
-    policy: Policy,
-    now: datetime,
-    *,
-    channel: str | None = None,
     taken_back: Container[str] = frozenset(),
-) -> Candidate | None:
-    """Return the last known good of ``sets`` (newest first) on a target; ``taken_back`` are ids."""
-    kept = (one for one in sets if one.document.id not in taken_back)
-    return newest_passed(kept, gfx, policy, now, channel=channel)
+) -> Looked:
+    """Look for the first of ``sets`` (newest first) that passed on a target; the rest is not taken.
+
+    With the ids of those that were taken back it is the last known good one.
+    """
+    passed_over: list[tuple[Candidate, TargetState | None]] = []
+    for one in sets:
+        state = None
+        if one.document.id not in taken_back:
+            state = state_on(one.document, one.known, gfx, policy, now, channel=channel, kind=kind)
+        if state is not None and state.state == "tested":
+            return Looked(one, state, tuple(passed_over))
+        passed_over.append((one, state))
+    return Looked(None, None, tuple(passed_over))
 
 
 def _cases(
@@ -131,14 +141,17 @@ def _cases(
     return [Case(policy, name, document, counted, moment) for name in names]
 
 
-def _joined(states: Sequence[TargetState]) -> TargetState:
-    """Return what several channels come to."""
-    found = {one.state: one for one in states}
-    if "failed" in found:
-        return found["failed"]
-    if "tested" not in found:
-        return found["untested"]
-    by = sorted({word for one in states for word in one.by}, reverse=True)  # smoke tests, full tests
-    pythons = {word for one in states for word in one.pythons}
+def _joined(states: Iterable[TargetState]) -> TargetState:
+    """Return what several channels come to; once it failed for one, the rest is not asked."""
+    found = []
+    for one in states:
+        if one.state == "failed":
+            return one
+        found.append(one)
+    tested = [one for one in found if one.state == "tested"]
+    if not tested:
+        return found[0]
+    by = sorted({word for one in tested for word in one.by}, reverse=True)  # smoke tests, full tests
+    pythons = {word for one in tested for word in one.pythons}
     in_order = sorted(pythons, key=lambda word: (word.endswith("t"), len(word), word))
-    return TargetState(states[0].gfx, "tested", tuple(by), tuple(in_order), max(one.when for one in states))
+    return TargetState(found[0].gfx, "tested", tuple(by), tuple(in_order), max(one.when for one in tested))
