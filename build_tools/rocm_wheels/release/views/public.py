@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
@@ -21,7 +22,7 @@ class Public(Record):
     ``other_indexes`` are where wheels find what is not in their set (ROCm's own packages, a mirror of PyPI).
     """
 
-    schema_version: int = Field(default=1, alias="schema", ge=1, le=1)
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     url: str = ""
     other_indexes: tuple[str, ...] = ()
 

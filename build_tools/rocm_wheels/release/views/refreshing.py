@@ -38,7 +38,7 @@ from rocm_wheels.release.views.support import write_support, write_support_of_al
 from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of, without_age
 
 _ATTEMPTS = 5
-_JOBS = 16
+_JOBS = 8
 
 
 @dataclass(frozen=True)
