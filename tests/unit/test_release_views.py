@@ -149,7 +149,7 @@ def test_a_view_is_at_the_newest_set_that_passed_by_the_rule_of_standing() -> No
     order = newest_first(SETS)
     candidates = [Candidate(one, tuple(results[SETS.index(one)])) for one in order]
     for gfx in TARGETS:
-        found = newest_passed(candidates, gfx, policy(RULES), NOW, channel="stable")
+        found = newest_passed(candidates, gfx, policy(RULES), NOW, channel="stable").found
         assert found is not None and found.document.id == views[gfx]
     assert wanted_views([known[1]]) == {}
 

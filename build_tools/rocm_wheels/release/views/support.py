@@ -13,7 +13,7 @@ For installers, in one form for a family (``v2/<family>/support.json``) and for 
                    "told": [lines: targets, named exceptions, waivers],
                    "targets": [{"gfx", "state": "tested|failed|untested", "by": ["smoke tests", "full tests"],
                                 "pythons": ["3.12"], "when": "2026-11-21" or ""}],
-                   "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label"}],
+                   "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label", "rocm"}],
                    "index", "url", "install"}],
      "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install"}]}
 
