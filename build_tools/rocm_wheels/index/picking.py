@@ -21,6 +21,7 @@ from rocm_wheels.index.reach import ACCEPT, Reach, UnreachableError, base_url, l
 from rocm_wheels.index.reading import file_name, read_page
 from rocm_wheels.index.server import serving
 from rocm_wheels.index.spelling import first_that_sorts, why_above
+from rocm_wheels.parallel import each
 from rocm_wheels.wheels.names import parse_wheel_name
 
 
@@ -56,7 +57,7 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
     known = {name: candidates(base, name, asked.new, reach) for name in sorted({*projects, *names.values()})}
     with _served(base) as url, _gathered(asked.new) as folder:
         place = Place(url, folder, asked.platform, asked.pre, asked.deps)
-        checks = []
+        questions = []
         for python in pythons:
             tags = tags_of(python, asked.platform)
             for requirement, name in {**names, **older_releases(known, asked, names)}.items():
@@ -64,10 +65,15 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
                 expected = expectation(requirement, usable, asked)
                 version, why = (str(expected.version), expected.why) if expected else ("", "")
                 for tool in TOOLS:
-                    taken = ask(tool, [requirement], python, place, env)
                     asking = Check(requirement, python, tool, expected=version, why=why)
-                    checks.append(_compare(asking, taken, expected, usable))
-    return checks
+                    questions.append((asking, expected, usable))
+
+        def answer(question: tuple[Check, Expected | None, list[Wheel]]) -> Check:
+            asking, expected, usable = question
+            taken = ask(asking.tool, [asking.requirement], asking.python, place, env)
+            return _compare(asking, taken, expected, usable)
+
+        return each(answer, questions, jobs=os.cpu_count() or 1)
 
 
 def _without_variants(new: Sequence[Path]) -> list[Path]:
