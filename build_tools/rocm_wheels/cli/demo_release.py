@@ -50,7 +50,7 @@ def find_out(asked: Releasing, server: str, env: Mapping[str, str]) -> None:
         return
     run_programs(asked.install_staged(server), env)
     asked.results.mkdir(exist_ok=True)
-    log.note("of the smoke tests' CPU half those that calculate nothing: a miniature of torch has no tensors")
+    log.note("of the CPU half of the smoke tests those that calculate nothing: this torch has no tensors")
     run_all(asked.find_out(server))
     mark(asked.results, set_id)
 
