@@ -12,10 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft
 from judged_sets import NOW as MOMENT
+from judged_sets import judged, said
 from release_world import NEWER, OLDER, PYTHON, several_drafts
 
 from rocm_wheels.errors import DataError, RocmWheelsError
 from rocm_wheels.model.lock import Lock
+from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.release.gate.judge import judge
 from rocm_wheels.release.gate.policy import load_policy
 from rocm_wheels.release.layout import Places, load_layout
@@ -64,10 +66,34 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     # a gate sees what a lock wants, by its ROCm
     older = [file for file in document.files if file.label != "rocm7.0"]
     lacking = document.model_copy(update={"files": tuple(older)})
-    for one, said in ((document, "all 5 planned wheels are there"), (lacking, "gfx942 with ROCm 7.0.2")):
+    for one, told in ((document, "all 5 planned wheels are there"), (lacking, "gfx942 with ROCm 7.0.2")):
         rules = {rule.rule: rule for rule in judge(load_policy(), "nightly", one, (), MOMENT).rules}
-        assert said in rules["complete"].why
+        assert told in rules["complete"].why
     assert rules["hashes"].outcome == "fail"
+
+
+def test_a_gpu_is_tested_when_the_wheels_of_each_rocm_are(tmp_path: Path) -> None:
+    """What installers take there that know of no variants counts as well."""
+    document = plan(tmp_path, several_drafts()).document
+    rules = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: every}}}}"
+
+    def passed(gfx: str, *labels: str) -> Known:
+        hashes = sorted(file.sha256 for file in document.files if file.label in labels)
+        return said("smoke", gfx=gfx, document=document, hashes=tuple(hashes))
+
+    known: list[Known] = []
+    for one, other, expected in (
+        (passed("gfx1100", "rocm7.1", "null", ""), None, {"gfx1100": "pass", "gfx942": "fail"}),
+        (
+            passed("gfx942", "rocm7.1", "null"),
+            passed("gfx942", "", "null"),
+            {"gfx1100": "pass", "gfx942": "fail"},
+        ),
+        (passed("gfx942", "rocm7.0", "null"), None, {"gfx1100": "pass", "gfx942": "pass"}),
+    ):
+        known += [one] if other is None else [one, other]
+        found = judged(rules, *known, document=document).rules
+        assert {rule.gfx: rule.outcome for rule in found if rule.rule == "smoke"} == expected
 
 
 def test_what_a_lock_wants_is_missing_also_where_another_has_it(tmp_path: Path) -> None:

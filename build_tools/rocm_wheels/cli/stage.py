@@ -149,4 +149,5 @@ def _warn(plan: StagePlan) -> None:
         more = f"; and {len(missing) - _MOST_SHOWN} more" if len(missing) > _MOST_SHOWN else ""
         log.warn(f"{len(missing)} of {len(document.planned)} planned cells are missing: {shown}{more}")
     if unknown := [wheel.file.name for wheel in plan.wheels if wheel.lock is None]:
-        log.warn(f"{len(unknown)} wheels have no lock inside: that they are of this lock is your word")
+        which = "this lock" if len(document.sources) == 1 else "the only one that fits them"
+        log.warn(f"{len(unknown)} wheels have no lock inside: that they are of {which} is your word")

@@ -42,7 +42,7 @@ def finalize(store: Store, places: Places, plan: FinalPlan, folder: Path, *, now
         staged_plan = stage_plan(places, plan, written)
         staged = send(store, staged_plan, now=now)
         renew_listing(store, places)
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)  # not while its lock is open: Windows removes no open file
     return Finalized(written, staged_plan, staged)
 
 
