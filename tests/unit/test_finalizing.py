@@ -121,6 +121,11 @@ def test_what_is_not_clear_is_asked(wheels: list[str], words: dict[str, list[str
         moved_versions(document, final_versions(document, wishes))
 
 
+def test_a_label_of_rocm_is_not_lost() -> None:
+    with pytest.raises(RocmWheelsError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
+        read_wishes(a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"])
+
+
 def test_all_that_is_not_clear_is_said_at_once_and_parts_follow_their_whole() -> None:
     document = a_set("torch 2.9.0rc1", "torch-device-gfx942 2.9.0rc1", "triton 3.5.0", "apex 1.0")
     with pytest.raises(ReleaseError) as told:

@@ -1,4 +1,4 @@
-"""``smoke-tests`` and ``run_pytorch_smoke_tests.py``: the smoke tests of an installed torch, on each GPU here."""
+"""``smoke-tests`` and ``run_pytorch_smoke_tests.py``: the smoke tests of a torch, on each GPU here."""
 
 from __future__ import annotations
 

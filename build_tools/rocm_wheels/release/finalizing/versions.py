@@ -137,6 +137,10 @@ def _renamed_rocm(document: SetDocument, word: str) -> tuple[str, str]:
     before, after = _version(old, "the ROCm of the set"), _version(new, f"--rocm-version {word}")
     if (before.epoch, before.release) != (after.epoch, after.release):
         raise UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
+    if before.local and not after.local:
+        raise UsageError(
+            f"ROCm {old} would lose its label", tip=f"say all: --rocm-version {new}+{before.local}"
+        )
     if after.is_prerelease or after == before:
         raise UsageError(
             f"--rocm-version {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
