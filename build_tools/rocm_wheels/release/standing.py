@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Literal, get_args
 
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.release.evidence_store import Known
@@ -90,6 +90,9 @@ def state_on(
     if target not in targets_of(document):
         return None
     cases = _cases(document, known, policy, now, channel=channel, kind=kind)
+    results = [one.evidence for one in known if one.evidence.kind in get_args(TestKind)]
+    if not any(one.gfx in {target, None} for one in results):
+        cases = cases[:1]  # nothing is known of it, whichever channel is asked
     return _joined(state_of(case, target) for case in cases)
 
 
