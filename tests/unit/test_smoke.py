@@ -158,6 +158,8 @@ def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
         ("a::two @gfx942", "crashed", "no result: pytest crashed with SIGSEGV"),
         ("a::three @gfx942", "missing", "not run: pytest crashed with SIGSEGV"),
     ]
+    stopped = accounted(file, Session("gpu", "gfx942", 0), "gfx942", 1)  # -x
+    assert stopped.tests[2].reason == "not run: pytest failed with exit code 1"
     half = accounted(file, Session("gpu", "gfx942", 0), "gfx942", None)
     assert [one.outcome for one in half.tests] == ["passed", "missing", "missing"]
     whole = together(TARGET, {}, [half])
