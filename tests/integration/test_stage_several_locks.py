@@ -60,6 +60,9 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     )
     words = ["promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
     assert run_command(cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
+    capsys.readouterr()
+    assert run_command(cli, ["releases", str(tmp_path / "store"), "--channel", "nightly"]) == 0
+    assert f"{document.id}  ROCm 7.0.2, 7.1.0" in capsys.readouterr().out
     (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
     rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}
     assert {wheel["label"]: wheel["rocm"] for wheel in release["wheels"]} == rocm

@@ -24,7 +24,7 @@ def channel_lines(found: ChannelNow) -> Iterator[str]:
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
     for one in found.sets:
-        yield f"  {one.shown.set}  ROCm {one.document.rocm or 'unknown'}"
+        yield f"  {one.shown.set}  ROCm {one.document.rocm_in_words or 'unknown'}"
         yield f"    since {one.shown.when}, by {one.shown.by}"
         yield f"    told then: {_told(one.shown.state, one.shown.told)}"
         yield f"    known now: {_told(one.now.word, one.now.lines)}"
@@ -50,7 +50,7 @@ def channel_as_json(found: ChannelNow) -> dict[str, Any]:
             {
                 "set": one.shown.set,
                 "version": one.document.version,
-                "rocm": one.document.rocm,
+                "rocm": one.document.rocm_in_words or None,
                 "since": one.shown.when,
                 "by": one.shown.by,
                 "index": one.index,
