@@ -101,6 +101,18 @@ def test_what_is_told_of_a_set(
     assert known.is_failing == (state in {"tests failed", "checks failed"})
 
 
+def test_what_cannot_be_believed_is_in_no_view() -> None:
+    whole = [of(SETS[0], gfx=gfx) for gfx in TARGETS]
+    failure = of(SETS[0], "verify", "fail", hours=9)
+    naming = of(SETS[0], "verify", beside=(failure.id,))
+    assert told(SETS[0], *whole, failure, naming).state == "tested"
+    gone = told(SETS[0], *whole, naming)  # the failure that it names was removed
+    changed = told(SETS[0], *whole, of(SETS[0], "verify", about="0" * 64))
+    for known, rule in ((gone, "evidence"), (changed, "hashes")):
+        assert (known.state, known.failed_checks) == ("checks failed", (rule,))
+        assert f"{rule}: failed" in known.told and not known.passed_on(TARGETS[0])
+
+
 def test_waivers_are_told_while_they_last_and_ties_for_good() -> None:
     loose = ("not pinned: a requires b", "gfx1030: tested by somebody long ago")
     known = told(SETS[0], told=loose)

@@ -21,6 +21,8 @@ from rocm_wheels.release.promotion.channel import State
 from rocm_wheels.release.sets import Kind, SetId
 from rocm_wheels.release.stores.store import Missing, Store
 
+WHOLE = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
+
 
 class Target(Record):
     """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
@@ -50,8 +52,9 @@ class Wheel(Record):
 class Known(Record):
     """A set on a channel. ``wheels`` are those of ``project``: torch, where the set has it.
 
-    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``); ``of`` is the
-    digest of all that this was found from, "" when it must be looked at again.
+    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
+    known cannot be believed (``hashes``, ``evidence``: the document was changed, results are gone). ``of`` is
+    the digest of all that this was found from, "" when it must be looked at again.
     """
 
     set: SetId
@@ -76,9 +79,9 @@ class Known(Record):
         return self.state in {"tests failed", "checks failed"}
 
     def passed_on(self, gfx: str) -> bool:
-        """Tell whether it passed on a target, and its files are whole."""
+        """Tell whether it passed on a target, its files are whole, and no result is gone."""
         tested = any(one.gfx == gfx and one.state == "tested" for one in self.targets)
-        return tested and "verify" not in self.failed_checks
+        return tested and not WHOLE.intersection(self.failed_checks)
 
 
 class View(Record):

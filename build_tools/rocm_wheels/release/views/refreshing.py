@@ -156,9 +156,10 @@ class Refresher:
             if old is not None and (old.of == digest or not self.again):
                 return old
             (document,), signers = released.documents([shown.set]), self.policy.signers
-            results = evidence_of(
+            found = evidence_of(
                 self.store, self.layout, document, signers=signers, env=self.env, area="release"
             )
+            results = [one for one in found if one.id in names[shown.set]]  # another may be copying more
             return known_of(
                 document,
                 results,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from rocm_wheels import __version__
 from rocm_wheels.model.gfx import base_target, families_tested, gfx_families
 from rocm_wheels.release.evidence import SKEW
 from rocm_wheels.release.evidence_store import Known as Result
@@ -26,7 +27,7 @@ from rocm_wheels.wheels.names import parse_wheel_name
 _RULES = ("verify", "resolver", "smoke", "tests")  # those with an age
 _ANY_AGE = timedelta(days=36500)
 _LOOSE = ("not pinned: ", "not tied")  # lines of ``promotion.ties``: of the wheels, so they stay
-_FORM = 2  # of what is told: another one is another digest
+_FORM = 3  # of what is told: another one is another digest
 
 
 def without_age(policy: Policy) -> Policy:
@@ -50,10 +51,10 @@ def without_age(policy: Policy) -> Policy:
 
 
 def digest_of(policy: Policy) -> str:
-    """Return the digest of all that is told by: a policy, and what the data of families says of tests."""
+    """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
     said = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
     data = repr((sorted(families_tested().items()), sorted(gfx_families().items())))
-    return hashlib.sha256(f"{_FORM}\0{said}\0{data}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{_FORM} {__version__}\0{said}\0{data}".encode()).hexdigest()[:16]
 
 
 def digest_of_all(policy: Policy, told_by: str, shown: Shown, evidence: Sequence[str], now: datetime) -> str:
@@ -110,12 +111,13 @@ def _loose(shown: Shown) -> list[str]:
 
 
 def _failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
-    """Return the rules about files that fail, not for want of evidence, but by a failure."""
+    """Return the rules about files that fail, not for want of evidence, but by a failure or a change."""
     bad = {one.id for one in results if not one.evidence.passed}
     return tuple(
         one.rule
         for one in verdict.failures
-        if one.rule in {"verify", "resolver"} and bad.intersection(one.evidence)
+        if one.rule in {"hashes", "evidence"}
+        or (one.rule in {"verify", "resolver"} and bad.intersection(one.evidence))
     )
 
 
