@@ -226,6 +226,15 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
         True,
         True,
     )
+    for less in (
+        ("--from", shards / "1.xml", *wheels),
+        ("--from", shards / "1.xml", *wheels[:2], "--gfx", "gfx1031"),
+    ):
+        code, _, err = world.add(*less)
+        assert (
+            code,
+            "these results were handed in before, for other wheels, another GPU or more" in err,
+        ) == (15, True)
     (shards / "2.xml").write_text(junit(CASE, tests=1)[:-12])
     code, out, _ = world.add("--from", shards, "--reports", "2", *wheels)
     assert (code, "tests on gfx1030: crash" in out, "2.xml is truncated" in out) == (0, True, True)

@@ -86,7 +86,7 @@ def beside_failures(
     """Return evidence that names the failures which are known of the set (its ``beside``), signed.
 
     What was written down before, by the same person, is named as it was then. Raises ReleaseError for test
-    results that were handed in before, for another GPU or other wheels, and what ``sign`` raises.
+    results that were handed in before for something else, and what ``sign`` raises.
     """
     folder = Places(layout, document.family).evidence(document.id)
 
@@ -114,13 +114,15 @@ def beside_failures(
 
 
 def _refuse_used(evidence: Evidence, known: Sequence[Evidence]) -> None:
-    """Raise ReleaseError where results of a run were handed in before as those of another one."""
-    for one in known if evidence.source and evidence.kind in {"smoke", "tests"} else ():
+    """Raise ReleaseError for a pass by results that were handed in before as those of another run."""
+    counts = evidence.source and evidence.passed and evidence.kind in {"smoke", "tests"}
+    for one in known if counts else ():
         other = one.gfx != evidence.gfx or not set(one.hashes) & set(evidence.hashes)
+        other = other or one.outcome != evidence.outcome  # as of more reports, and now as of fewer
         if one.source == evidence.source and one.kind == evidence.kind and other:
             raise ReleaseError(
-                f"these results were handed in before, for other wheels or another GPU: {one.id} is "
-                f"{describe(one)}",
+                "these results were handed in before, for other wheels, another GPU or more reports: "
+                f"{one.id} is {describe(one)}",
                 tip="one run is of one GPU and one Python; run the tests there, too",
             )
 
