@@ -1,6 +1,7 @@
 """A store in which a chosen write goes wrong, and which can list the writes of an operation.
 
-``writes`` are the writes so far, such as ``create v2/x/set.json``. The one that is ``at`` fails by ``fault``:
+``writes`` are the writes so far, such as ``create v2/x/set.json``. The one that is ``at`` (``*``: each one)
+fails by ``fault``:
 
 | fault | what happens |
 |---|---|
@@ -92,7 +93,7 @@ class FaultyStore:
         with self._lock:
             self._alive()
             self.writes.append(what)
-        if what != self.at:
+        if self.at not in (what, "*"):
             return work()
         if self.fault == "before":
             self._end()

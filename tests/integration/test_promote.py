@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -22,6 +27,7 @@ from test_stage import UV, _pip, stage
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.server import serving
+from rocm_wheels.parallel import each
 from rocm_wheels.process import capture
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
 from rocm_wheels.release.layout import Places, load_layout
@@ -91,8 +97,7 @@ class Sets:
 
     def copy(self, mode: str, place: Path) -> Path:
         target = place.with_name(f"{mode} {place.name}")
-        shutil.copytree(getattr(self, mode), target, symlinks=True)
-        return target
+        return linked(getattr(self, mode), target)
 
     def get(self, place: Path, tool: str = "uv") -> str:
         """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
@@ -127,6 +132,11 @@ class Sets:
 
 
 ALL = ["triton", "torch", "torchvision"]
+
+
+def linked(source: Path, target: Path) -> Path:
+    """Copy a store by hard links: nothing in one is ever written in place."""
+    return shutil.copytree(source, target, symlinks=True, copy_function=os.link)
 
 
 @pytest.fixture(scope="module")
@@ -179,11 +189,9 @@ def test_the_same_command_finishes_what_was_killed_and_people_never_see_a_mixtur
     for number, write in enumerate(writes):
         if mode == "pages" and number < claimed:
             continue  # nothing differs so far
-        if mode == "rename" and number % 6 and not write.startswith("point"):
-            continue  # each is killed below
         place = sets.copy(mode, tmp_path / str(number))
         before = staged_files(place)
-        if number % 4 == 2:
+        if number % 4 == 2 and not write.endswith("again"):
             killed_promote(sets, place, write, "error")
         killed_promote(sets, place, write, "after")
         seen.append(sets.get(place))
@@ -216,7 +224,7 @@ def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
         place = sets.copy(mode, tmp_path / str(number))
         killed_promote(sets, place, write, "after")
         undone = tmp_path / f"undone {mode} {number}"
-        shutil.copytree(place, undone, symlinks=True)
+        linked(place, undone)
         store = sets.store(undone)
         done = promoter(store).abandon(new.id)
         assert (done.channel.current, done.channel.pending) == (old.id, None)
@@ -241,7 +249,7 @@ def test_a_set_is_taken_away_again_at_every_write(mode: str, sets: Sets, tmp_pat
     seen = []
     for number in range(100):
         place = tmp_path / f"{mode} demoted {number}"
-        shutil.copytree(start, place, symlinks=True)
+        linked(start, place)
         clean = sets.store(place)
         if number == 0:
             assert promoter(clean).demote([new.id]).channel.shown == (old.id,)
@@ -306,10 +314,13 @@ for number, write in enumerate({writes!r}):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_every_write_may_be_killed_by_the_system(sets: Sets, tmp_path: Path) -> None:
+def test_writes_of_each_kind_may_be_killed_by_the_system(sets: Sets, tmp_path: Path) -> None:
     """When all is written and has no name yet; a lock goes with its process."""
     new = sets.documents[1]
-    writes = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
+    every = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
+    folders = {f"{write.split()[0]} {'/'.join(write.split('/')[2:4])}": write for write in every}
+    writes = list(folders.values())
+    assert {write.split()[0] for write in writes} == {"copy", "create", "replace", "point"}
     places = [sets.copy("rename", tmp_path / str(number)) for number in range(len(writes))]
     program = KILLED.format(path=sys.path, writes=writes, place=str(tmp_path), new=new.id)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
@@ -318,41 +329,161 @@ def test_every_write_may_be_killed_by_the_system(sets: Sets, tmp_path: Path) -> 
         assert sets.get(finished(sets, place)) == "new"
 
 
+class Full:
+    """A disk on which there is no room any more after so many operations."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.left, self.count = 1 << 30, 0
+        for where, name in (
+            (os, "link"),
+            (os, "replace"),
+            (tempfile, "mkstemp"),
+            (shutil, "copyfile"),
+            (Path, "symlink_to"),
+            (Path, "mkdir"),
+        ):
+            patch.setattr(where, name, self.counted(getattr(where, name)))
+
+    def counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def tried(*given: Any, **more: Any) -> Any:
+            self.count += 1
+            if self.count > self.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*given, **more)
+
+        return tried
+
+
+@pytest.mark.parametrize("mode", ["rename", "pages"])
+def test_a_full_disk_leaves_the_old_release_or_the_new_one(mode: str, sets: Sets, tmp_path: Path) -> None:
+    """A little is freed each time, and the next run gets a little further."""
+    place = sets.copy(mode, tmp_path / "store")
+    before, seen, full = staged_files(place), [sets.get(place)], 0
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Full(patch)
+        while full < 100:
+            disk.count, disk.left = 0, 5 + full
+            try:
+                promote(sets.store(place), sets.documents[1])
+            except (ReleaseError, OSError) as failure:
+                causes = [failure, failure.__cause__, failure.__context__]
+                assert any(getattr(one, "errno", 0) == errno.ENOSPC for one in causes), failure
+                full += 1
+            else:
+                break
+            finally:
+                disk.left = 1 << 30
+            seen.append(sets.get(place))
+    seen.append(sets.get(place))
+    assert full > 9
+    assert seen == sorted(seen, reverse=True) and set(seen) == {"old", "new"}
+    assert staged_files(place) == before
+    assert not any((place / ".store/parts").iterdir())
+
+
 # ---- S3
 
 
-def test_promote_on_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
-    bucket, seen, faults = s3_servers.a_bucket(), [0], ["503", "lost"]
-    sets.fill(s3_servers.a_store(bucket=bucket))
+class Short(FaultyStore):
+    """A store whose process ends after a write that people see, or after two that nobody sees."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.done: list[str] = []
+        self._one = threading.Lock()
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        with self._one:
+            tag = super()._write(what, work, path)
+            self.done.append(what)
+            if "/channels/" in path or PAGES in path or len(self.done) == 2:
+                self._end()
+            return tag
+
+
+@dataclass
+class Bucket:
+    """A bucket that begins as a folder of ``sets``, and a folder that shows its pages to installers."""
+
+    sets: Sets
+    shown: Path
+    name: str = field(default_factory=s3_servers.a_bucket)
+    seen: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store, start = s3_servers.a_store(bucket=self.name), FolderStore(self.sets.pages)
+        paths = [one.path for area in ("v2-staging", "v2") for one in start.listing(area)]
+        each(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
+        promote(self.sets.store(self.shown), self.sets.documents[1])  # its files are there
+
+    def look(self) -> None:
+        """Note what installers take from the pages as they are."""
+        pages = {one.path: self.store.read(one.path).content for one in self.store.listing(PAGES)}
+        shutil.rmtree(self.shown / PAGES)
+        for path, content in pages.items():
+            (self.shown / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.shown / path).write_bytes(content)
+        now = self.sets.get(self.shown)
+        if self.seen[-1:] != [now]:
+            self.seen.append(now)
+
+    def killed_again_and_again(self, change: Callable[[Store], Done]) -> list[str]:
+        """Do a change whose process ends again and again; return what was written."""
+        writes: list[str] = []
+        for _ in range(100):
+            store = Short(self.store)
+            try:
+                change(store)
+            except Killed:
+                writes += store.done
+                if PAGES in writes[-1]:
+                    self.look()
+                continue
+            return writes + store.done
+        raise AssertionError(f"no end of writes: {writes}")
+
+
+def test_every_write_to_s3_that_people_see_may_be_killed(sets: Sets, tmp_path: Path) -> None:
+    old, new = sets.documents
+    bucket = Bucket(sets, sets.copy("pages", tmp_path / "shown"))
+    staged = {one.path: one.tag for one in bucket.store.listing("v2-staging")}
+    clean = writes_of(sets, "pages", tmp_path, lambda store: promote(store, new))
+    writes = bucket.killed_again_and_again(lambda store: promote(store, new))
+    assert sorted(writes) == sorted(write.removesuffix(" again") for write in clean)
+    assert (bucket.seen, channel_of(bucket.store).shown) == (["old", "new"], (old.id, new.id))
+    writes = bucket.killed_again_and_again(lambda store: promoter(store).demote([new.id]))
+    assert (len(writes), bucket.seen) == (10, ["old", "new", "old"])
+    with pytest.raises(Killed):
+        promote(Counted(bucket.store, at=f"replace {PAGES}/torchvision/index.html", fault="after"), new)
+    bucket.look()
+    writes = bucket.killed_again_and_again(lambda store: undone(store, new))
+    assert bucket.seen == ["old", "new", "old", "new", "old"] and channel_of(bucket.store).shown == (old.id,)
+    assert {one.path: one.tag for one in bucket.store.listing("v2-staging")} == staged
+
+
+def undone(store: Store, new: SetDocument) -> Done:
+    """Abandon a promotion, where that is not done yet."""
+    channel = channel_of(store)
+    return promoter(store).abandon(new.id) if channel.pending else Done(None, (), channel)
+
+
+def test_promote_on_s3_over_a_bad_line_and_raced(sets: Sets, tmp_path: Path) -> None:
+    bucket, seen, faults = Bucket(sets, sets.copy("pages", tmp_path / "shown")), [0], ("503", "lost", "half")
     new = sets.documents[1]
 
-    def fault(method: str, _path: str) -> str:
+    def fault(_method: str, _path: str) -> str:
         seen[0] += 1
-        return faults[seen[0] // 4 % 2] if seen[0] % 4 == 0 else ""
+        return faults[seen[0] // 4 % 3] if seen[0] % 4 == 0 else ""
 
     with s3_servers.bad_line(fault) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+        store = s3_servers.a_store(line.url, bucket=bucket.name)
         assert promote(store, new).channel.current == new.id
-    store = s3_servers.a_store(bucket=bucket)
-    assert promoter(store).demote(None).channel.current == sets.documents[0].id
-    before = {one.path: one.tag for one in store.listing("v2")}
-    clean = Counted(store)
-    assert promote(clean, new).copied == 0
-    changed = {one.path for one in store.listing("v2") if before.get(one.path) != one.tag}
-    assert {write.split()[1] for write in clean.writes} == changed
-    for write in clean.writes[4::9]:
-        promoter(store).demote([new.id])
-        with pytest.raises(Killed):
-            promote(Counted(store, at=write, fault="after"), new)
-        assert promote(store, new).channel.current == new.id
-        require_pins_met(store)
-
-
-def require_pins_met(store: Store) -> None:
-    """Require that what a channel's pages list has all that it pins, there."""
-    listed = {
-        project: store.read(f"{PAGES}/{project}/index.json").content.decode() for project in sorted(ALL)
-    }
-    for number in (1, 2):
-        assert f"torchvision-0.24.{number}" in listed["torchvision"]
-        assert f"torch-2.9.{number}" in listed["torch"]
+    bucket.look()
+    assert bucket.seen == ["new"]
+    assert promoter(bucket.store).demote(None).channel.current == sets.documents[0].id
+    before = {one.path: one.tag for one in bucket.store.listing("v2")}
+    raced = FaultyStore(bucket.store, at="*", fault="raced")  # somebody else does each write first
+    done = promote(raced, new)
+    assert (done.copied, done.channel.current) == (0, new.id)
+    changed = {one.path for one in bucket.store.listing("v2") if before.get(one.path) != one.tag}
+    assert {write.split()[1] for write in raced.writes} == changed

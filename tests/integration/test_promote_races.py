@@ -214,6 +214,7 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
     new = sets.documents[1]
     staged = store.folder / Places(load_layout(), FAMILY).index(new.id) / "torch/index.json"
     wanted = staged.read_bytes()
+    staged.unlink()
     staged.write_bytes(wanted.replace(new.files[0].sha256.encode(), b"0" * 64))
     (staged.parent.parent / "evil").mkdir()
     (staged.parent.parent / "evil/index.html").write_text("<a href=https://evil.example/evil-1.whl>")
@@ -227,7 +228,9 @@ def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> N
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
     staged = store.folder / Places(load_layout(), FAMILY).lock(new.id)
-    staged.write_text(staged.read_text() + "\n")
+    text = staged.read_text()
+    staged.unlink()
+    staged.write_text(text + "\n")
     with pytest.raises(ReleaseError, match=r"sources\.lock\.json is not what was tested"):
         promote(store, new)
     assert channel_of(store).current == sets.documents[0].id
