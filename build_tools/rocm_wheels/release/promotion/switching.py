@@ -3,6 +3,11 @@
 In a folder of Linux or macOS the name of the index is a symbolic link: all pages are built beside, and
 one rename points the link there. Elsewhere (S3, other stores, Windows, where links need a privilege and a
 folder cannot be renamed over another) page after page is replaced, in an order in which pins hold.
+
+Whatever serves such a folder must follow links, as servers do that are not told otherwise (Python's own was
+tried). A copy of it keeps the promise where links stay links and come last: ``rsync -a --no-links``, then
+``rsync -a --delete-after`` (not tried). What follows links, such as ``aws s3 sync``, writes pages in any
+order: promote in the bucket instead.
 """
 
 from __future__ import annotations
@@ -164,7 +169,7 @@ def _state(store: Store) -> Path:
 
 
 def _alone(store: Store) -> contextlib.AbstractContextManager[None]:
-    return exclusive(_state(store), what="a change of pages", patience=_PATIENCE)
+    return exclusive(_state(store), what="a change of pages", patience=_PATIENCE, error=ReleaseError)
 
 
 def _one_by_one(store: Store, change: Exchange) -> int:
