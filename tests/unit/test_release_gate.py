@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
-from rocm_wheels.model.gfx import families_tested, gfx_families
+from rocm_wheels.model.ci import ci_table
 from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.release.gate.policy import load_policy
 from rocm_wheels.release.gate.verdict import shown_state
@@ -324,13 +324,12 @@ def test_our_own_policy_needs_more_from_channel_to_channel():
 def test_the_data_of_families_names_its_exceptions():
     named = {
         (family, platform)
-        for family, one in families_tested().items()
-        for platform, place in (("linux", one.linux), ("windows", one.windows))
-        if place.bypass_tests_for_releases
+        for family, one in ci_table().families.items()
+        for platform in ("linux", "windows")
+        if (place := one.on(platform)) is not None and place.bypass_tests_for_releases
     }
     both = ("linux", "windows")
     assert named == {("gfx1151", "linux"), *product(("gfx110X-all", "gfx120X-all"), both)}
-    assert all(set(one.linux.targets) <= set(gfx_families()[name]) for name, one in families_tested().items())
 
 
 def test_what_users_see_of_a_tested_set():

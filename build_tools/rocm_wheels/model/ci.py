@@ -44,6 +44,11 @@ class FamilyOn(Record):
     only_sanity: bool = False
     bypass_tests_for_releases: bool = False
 
+    @property
+    def runner(self) -> str:
+        """The label of the machines that most of the work goes to, "" where there are none."""
+        return max(self.runners, key=lambda one: one.share).label if self.runners else ""
+
     @model_validator(mode="after")
     def _has_machines(self) -> FamilyOn:
         if not self.runners and (self.targets or self.tests_since or self.several_gpus):

@@ -49,28 +49,8 @@ class GfxTarget(Record):
     known: Mapping[Attribute, Fact] = {}
 
 
-class PlatformTests(Record):
-    """What there is to test a family on one platform. ``targets``: the runner's GPUs, where that is said.
-
-    ``bypass_tests_for_releases`` makes it a named exception: releases may pass untested, and are shown to be.
-    """
-
-    runner: str = ""
-    targets: tuple[str, ...] = ()
-    bypass_tests_for_releases: bool = False
-
-
-class FamilyTests(Record):
-    """Where a family is tested, by platform. A platform without an entry has no runner."""
-
-    fact: Fact
-    linux: PlatformTests = PlatformTests()
-    windows: PlatformTests = PlatformTests()
-
-
 class _Table(FactTable):
     known: Mapping[Attribute, Fact]
-    tested: Mapping[str, FamilyTests] = {}
     kinds: tuple[str, ...]
     targets: Mapping[str, GfxTarget] = Field(min_length=1)
 
@@ -83,10 +63,6 @@ class _Table(FactTable):
                 raise ValueError(f"{name}: a wavefront has 32 or 64 threads")
             if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
                 raise ValueError(f"{name} is not the name of a GPU target")
-        named = {family for name, one in self.targets.items() for family in (name, *one.families)}
-        for family in self.tested:
-            if family not in named:
-                raise ValueError(f"`tested` names {family}, which is no family{did_you_mean(family, named)}")
         return self
 
 
@@ -118,11 +94,6 @@ def fact_of(target: str, attribute: Attribute) -> tuple[Fact, Source]:
     table = _table()
     fact = table.targets[target].known.get(attribute) or table.known[attribute]
     return fact, table.sources[fact.source]
-
-
-def families_tested() -> Mapping[str, FamilyTests]:
-    """Return where each family is tested; a family that is not in it has no runner."""
-    return _table().tested
 
 
 def gfx_families() -> dict[str, tuple[str, ...]]:

@@ -14,14 +14,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.model.gfx import (
-    FamilyTests,
-    PlatformTests,
-    families_tested,
-    gfx_families,
-    gfx_targets,
-    kinds_of_card,
-)
+from rocm_wheels.model.ci import FamilyOn, Runner, ci_table
+from rocm_wheels.model.gfx import gfx_families, gfx_targets, kinds_of_card
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record, did_you_mean, load
@@ -220,22 +214,22 @@ class Policy(Record):
         changed = {name: rule for name in Rules.model_fields if (rule := getattr(own, name)) is not None}
         return rules.model_copy(update={**changed, **dict.fromkeys(own.not_needed)})
 
-    def tested(self, families: Sequence[str], platform: Platform) -> tuple[str, PlatformTests]:
+    def tested(self, families: Sequence[str], platform: Platform) -> tuple[str, FamilyOn]:
         """Return where the first of these families is tested of which anything is said, and its name.
 
         What is said here goes before what the data of families says. ("", nothing) when none is known.
         """
         for family in families:
-            known, own = families_tested().get(family), self.families.get(family)
-            found = getattr(known, platform) if isinstance(known, FamilyTests) else PlatformTests()
+            known, own = ci_table().families.get(family), self.families.get(family)
+            found = (known.on(platform) if known is not None else None) or FamilyOn()
             changed: dict[str, object] = {}
             if own is not None and own.bypass_tests_for_releases is not None:
                 changed["bypass_tests_for_releases"] = own.bypass_tests_for_releases
             if own is not None and platform in own.runners:
-                changed.update(runner=own.runners[platform], targets=())
+                changed.update(runners=(Runner(label=own.runners[platform]),), targets=())
             if known is not None or changed:
                 return family, found.model_copy(update=changed)
-        return "", PlatformTests()
+        return "", FamilyOn()
 
     def exception(self, family: str) -> str:
         """Return who names a family as an exception here, and why; "" where that is the data of families."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from rocm_wheels import __version__
-from rocm_wheels.model.gfx import base_target, families_tested, gfx_families
+from rocm_wheels.model.ci import ci_table
+from rocm_wheels.model.gfx import base_target, gfx_families
 from rocm_wheels.release.evidence import SKEW
 from rocm_wheels.release.evidence_store import Known as Result
 from rocm_wheels.release.gate.judge import judge
@@ -53,7 +54,7 @@ def without_age(policy: Policy) -> Policy:
 def digest_of(policy: Policy) -> str:
     """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
     said = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
-    data = repr((sorted(families_tested().items()), sorted(gfx_families().items())))
+    data = repr((sorted(ci_table().families.items()), sorted(gfx_families().items())))
     return hashlib.sha256(f"{_FORM} {__version__}\0{said}\0{data}".encode()).hexdigest()[:16]
 
 
