@@ -146,6 +146,7 @@ def counting(folder: Path) -> Iterator[CountingServer]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an ACK
     server: CountingServer
 
     def log_message(self, *_arguments: object) -> None:

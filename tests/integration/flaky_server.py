@@ -114,7 +114,7 @@ class Server:
 def serving(folder: Path) -> Iterator[Server]:
     """Serve while the block runs."""
     server = Server(folder)
-    thread = threading.Thread(target=server.http.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server

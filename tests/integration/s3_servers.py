@@ -86,6 +86,7 @@ class Line(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Line
 
     def _any(self) -> None:
@@ -154,7 +155,7 @@ def bad_line(faults: Callable[[str, str], str]) -> Iterator[Line]:
 def quiet_server(handler: Any) -> Iterator[str]:
     """Have requests of a handler answered while the block runs, and give the URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

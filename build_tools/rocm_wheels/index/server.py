@@ -34,6 +34,7 @@ _LATEST = {"application/vnd.pypi.simple.latest+json": JSON_TYPE}
 _LATEST["application/vnd.pypi.simple.latest+html"] = HTML_TYPE
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _PIECE = 1 << 20
+_POLL = 0.02  # seconds in which the end of a server is noticed
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class IndexServer(ThreadingHTTPServer):
 def serving(folder: Path) -> Iterator[IndexServer]:
     """Serve a folder while the block runs."""
     with IndexServer(folder) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL,), daemon=True)
         thread.start()
         try:
             yield server
@@ -102,6 +103,7 @@ def chosen_type(accept: str) -> str | None:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a page is two writes, and the second would wait for the first's ACK
     server: IndexServer
 
     def _get(self) -> None:
