@@ -165,6 +165,32 @@ def test_rows_are_what_a_workflow_needs() -> None:
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
+def test_rows_share_cells_out() -> None:
+    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
+    first, others = rows_of(cells, PRICES, "first"), rows_of(cells, PRICES, "others")
+    assert len(first) == 1 and len(first) + len(others) == len(cells)
+    tested = rows_of(cells, PRICES, "tested")
+    assert tested == [row for row in rows_of(cells, PRICES, "cells") if row["tester"]]
+    families = {row["family"]: row for row in rows_of(cells, PRICES, "families")}
+    assert sum(row["cells"] for row in families.values()) == len(cells)
+    assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
+    # what an artifact is made of: each wheel in one
+    (lead,) = [row for row in others if row["leads"] and row["python"] == others[-1]["python"]]
+    assert (lead["wheels"].split(), lead["companions"].split()) == (
+        ["wheels/torch-*.whl", "wheels/apex-*.whl", "wheels/torchvision-*.whl"],
+        ["wheels/torchaudio-*.whl"],
+    )
+    assert {row["companions"] for row in others if not row["leads"]} == {""}
+    assert {row["shared"] for row in others} == {row["name"] for row in rows_of(cells, PRICES, "pythons")}
+
+
+def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
+    words = ["--format", "github", "--trigger", "presubmit", "--rows", "lines"]
+    said = {"ROCM_WHEELS_PLATFORM": "linux", "ROCM_WHEELS_FAMILIES": "gfx1151", "ROCM_WHEELS_LINES": ""}
+    (row,) = json.loads(CliRunner().invoke(command, words, env=said).stdout)["include"]
+    assert (row["platform"], row["families"]) == ("linux", "gfx1151")
+
+
 def test_limits_of_github_are_kept() -> None:
     result = CliRunner().invoke(command, ["--format", "github"])
     assert isinstance(result.exception, UsageError) and "at most 256 jobs" in str(result.exception)

@@ -30,17 +30,36 @@ _MOST_FILES = 5
     metavar="T",
     help="presubmit, postsubmit, nightly or release.",
 )
-@click.option("--families", metavar="F,…", help="These GPU families [default: those of the trigger].")
 @click.option(
-    "--pythons", metavar="V,…", help="These Pythons, as 3.12 or 3.14t [default: those of the trigger]."
+    "--families",
+    envvar="ROCM_WHEELS_FAMILIES",
+    metavar="F,…",
+    help="These GPU families [default: those of the trigger].",
 )
 @click.option(
-    "--lines", metavar="L,…", help="These torch lines, as 2.13 or nightly [default: those of the trigger]."
+    "--pythons",
+    envvar="ROCM_WHEELS_PYTHONS",
+    metavar="V,…",
+    help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
 )
 @click.option(
-    "--platform", type=click.Choice(["linux", "windows"]), help="Only this platform [default: both]."
+    "--lines",
+    envvar="ROCM_WHEELS_LINES",
+    metavar="L,…",
+    help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
 )
-@click.option("--rocm-version", metavar="V", help="Another ROCm than the newest that AMD has with each line.")
+@click.option(
+    "--platform",
+    envvar="ROCM_WHEELS_PLATFORM",
+    type=click.Choice(["linux", "windows"]),
+    help="Only this platform [default: both].",
+)
+@click.option(
+    "--rocm-version",
+    envvar="ROCM_WHEELS_ROCM_VERSION",
+    metavar="V",
+    help="Another ROCm than the newest that AMD has with each line.",
+)
 @click.option(
     "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
 )
@@ -58,10 +77,11 @@ _MOST_FILES = 5
 )
 @click.option(
     "--rows",
-    type=click.Choice(["cells", "pythons", "lines"]),
+    type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "lines"]),
     default="cells",
     show_default=True,
-    help="For GitHub: a row a cell, a Python (what families share) or a line (lock, checkout).",
+    help="For GitHub: a row a cell (or of them those that go first, the others, those that are tested), a"
+    " family (a set of wheels), a Python (what families share) or a line (lock, checkout).",
 )
 @click.option(
     "--format",
@@ -100,7 +120,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
     Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
-    (--runs) or the stated figures tell.
+    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM and _ROCM_VERSION
+    stand for options that are not given; empty, they say nothing.
     """
     from rocm_wheels.ci.matrix import Selection, plan_matrix
     from rocm_wheels.ci.matrix.costs import Prices
@@ -221,7 +242,7 @@ def _show_github(
     from rocm_wheels.cli.boundary import environment
 
     found = rows_of(cells, prices, rows)
-    if rows == "cells" and touched is not None:
+    if rows in {"cells", "first", "others", "tested"} and touched is not None:
         anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
         found = [{**row, "anew": anew[row["cell"]]} for row in found]
     require_one_matrix(prices.table, len(found))

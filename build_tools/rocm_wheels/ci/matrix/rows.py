@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from rocm_wheels.ci.matrix.cells import Built
@@ -11,20 +11,35 @@ from rocm_wheels.ci.matrix.limits import minutes_of
 from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
 from rocm_wheels.model.project import Platform, Project
 
-Rows = Literal["cells", "pythons", "lines"]
+Rows = Literal["cells", "first", "others", "tested", "families", "pythons", "lines"]
 Row = dict[str, Any]
 
 
 def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
-    ``cells``: a row a cell. ``pythons``: a row for what all families of a Python share and needs no torch.
-    ``lines``: a row a torch line and platform: a lock, a checkout.
+    ``cells``: a row a cell; of them ``first`` are those that warm the cache, ``others`` the rest, ``tested``
+    those with a machine to test on. ``families``: a row a family of a line and platform: a set of wheels.
+    ``pythons``: a row for what all families of a Python share and needs no torch. ``lines``: a row a torch
+    line and platform: a lock, a checkout.
     """
     if rows == "lines":
         return [_line(group, prices) for group in grouped(cells, by_line).values()]
+    if rows == "families":
+        return [_family(group) for group in grouped(cells, by_family).values()]
     if rows == "pythons":
         return [_python(group, prices) for group in grouped(cells, by_python).values()]
+    wanted = {"first": "first", "tested": "tester"}.get(rows, "cell")
+    found = [row for row in _cells(cells, prices) if row[wanted]]
+    return [row for row in found if not row["first"]] if rows == "others" else found
+
+
+def by_family(one: Built) -> tuple[str, Platform, str]:
+    """Return what a set of wheels is for: line, platform and family."""
+    return *by_line(one), one.cell.family
+
+
+def _cells(cells: Sequence[Built], prices: Prices) -> list[Row]:
     first = {one.cell for one in first_cells(cells, prices)}
     leads = {one.cell for one in leading_cells(cells, prices)}
     return [_cell(one, prices, first=one.cell in first, leads=one.cell in leads) for one in cells]
@@ -71,11 +86,15 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
         "name": f"{cell.family}-{tag_of(cell.python)}-{cell.line}-{platform}",
         "family": cell.family,
         "targets": ",".join(one.targets),
+        "extras": _extras(one.targets),
         "python": cell.python,
         "line": cell.line,
         "platform": platform,
         "rocm": one.rocm,
         "projects": " ".join(project.name for project in own),
+        "wheels": _files(project for project in own if not is_shared(project, platform)),
+        "companions": _files(project for project in own if is_shared(project, platform)),
+        "shared": f"{tag_of(cell.python)}-{cell.line}-{platform}",
         "builder": one.builder,
         "first": first,
         "leads": leads,
@@ -99,6 +118,7 @@ def _python(group: Sequence[Built], prices: Prices) -> Row:
         "platform": platform,
         "rocm": one.rocm,
         "targets": ",".join(targets),
+        "extras": _extras(targets),
         "projects": " ".join(shared),
         "builder": one.builder,
         "minutes": _minutes(prices, platform, hours),
@@ -120,6 +140,32 @@ def _line(group: Sequence[Built], prices: Prices) -> Row:
         "builder": one.builder,
         "minutes": _minutes(prices, platform, prices.step(CHECKOUT, 0, platform).hours),
     }
+
+
+def _family(group: Sequence[Built]) -> Row:
+    one = group[0]
+    cell = one.cell
+    return {
+        "name": f"{cell.family}-{cell.line}-{cell.platform}",
+        "family": cell.family,
+        "targets": ",".join(one.targets),
+        "line": cell.line,
+        "platform": cell.platform,
+        "rocm": one.rocm,
+        "pythons": " ".join(each.cell.python for each in group),
+        "cells": len(group),
+        "tested": any(each.tester for each in group),
+    }
+
+
+def _files(projects: Iterable[Project]) -> str:
+    """Return the names of the wheels of projects, as globs in lines: what an artifact is made of."""
+    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl" for project in projects)
+
+
+def _extras(targets: Iterable[str]) -> str:
+    """Return the extras of the package `rocm` that bring what GPUs need of it."""
+    return ",".join(f"device-{target}" for target in targets)
 
 
 def tag_of(python: str) -> str:
