@@ -3,7 +3,7 @@
 
     python3 build_tools/quickstart.py demo [--output-dir DIR]
     python3 build_tools/quickstart.py test [pytest options]
-    python3 build_tools/quickstart.py setup
+    python3 build_tools/quickstart.py setup [--tests] [--github-path]
 
 Makes ``.venv`` in the clone from the hash-locked ``requirements.lock`` (with uv when it is
 on PATH, else with venv and pip), then hands over; ``test`` adds ``requirements-test.lock``.
@@ -76,17 +76,29 @@ def main() -> int:
     demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
     commands.add_parser("test", help="run the whole test-suite; what follows goes to pytest")
-    commands.add_parser("setup", help="only make .venv")
+    setup = commands.add_parser("setup", help="only make .venv")
+    setup.add_argument("--tests", action="store_true", help="with what tests need, and stores in S3")
+    setup.add_argument(
+        "--github-path", action="store_true", help="in a workflow: have rocm-wheels on PATH in later steps"
+    )
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
         parser.error("unrecognized arguments: " + " ".join(rest))
+    path_file = os.environ.get("GITHUB_PATH") if getattr(options, "github_path", False) else None
+    if path_file is None and getattr(options, "github_path", False):
+        return fail(
+            "GITHUB_PATH is not set: this is no step of a workflow", None, "leave --github-path out elsewhere"
+        )
     missing = missing_tool(compiler=options.command != "setup")
     if missing:
         return missing
     with one_at_a_time():
-        code = make_environment(with_tests=options.command == "test")
+        code = make_environment(with_tests=options.command == "test" or getattr(options, "tests", False))
     if code:
         return code
+    if path_file:
+        with open(path_file, "a", encoding="utf-8") as handle:
+            handle.write(f"{venv_python().parent}\n")
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
 
 

@@ -114,6 +114,22 @@ def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     assert set((tmp_path / "uv" / "archive-v0").iterdir()) == unpacked  # nothing was unpacked again
 
 
+def test_rocms_own_packages_may_come_from_an_index_of_their_own_and_nothing_else_from_there(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a set that was staged: its wheels require ROCm, which is elsewhere."""
+    builds, own = tmp_path / "builds", tmp_path / "rocm"
+    torch(builds, "2.9.1+rocm7.2", "rocm==7.2.0", "triton==3.5.0")
+    wheel(own, "rocm", "7.2.0")
+    wheel(own, "triton", "3.5.0")
+    assert install(str(builds), venv, "torch") != 0
+    assert install(str(builds), venv, "torch", "--rocm-index", str(own)) != 0
+    assert "triton" in capsys.readouterr().err and venv.packages() == {}
+    wheel(builds, "triton", "3.5.0")
+    assert install(str(builds), venv, "torch", "--rocm-index", str(own)) == 0
+    assert venv.packages() == {"rocm": "7.2.0", "torch": "2.9.1+rocm7.2", "triton": "3.5.0"}
+
+
 def test_another_build_of_the_same_version_is_replaced_and_other_tritons_removed(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:

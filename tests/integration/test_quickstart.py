@@ -82,9 +82,11 @@ def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[s
     assert again.returncode == 0, again.stderr
     assert "with uv" in again.stderr
     state = (project / ".venv.state").stat().st_mtime_ns
-    third = quickstart(project, env, "setup")
+    told = project.parent / "path of a workflow"
+    third = quickstart(project, {**env, "GITHUB_PATH": str(told)}, "setup", "--github-path")
     assert third.returncode == 0
     assert third.stderr == ""
+    assert (Path(told.read_text().rstrip("\n")) / "rocm-wheels").exists()
     assert (project / ".venv.state").stat().st_mtime_ns == state
 
     # and now every door runs from the clone without activation, in any folder
@@ -94,6 +96,12 @@ def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[s
         ended = subprocess.run(argv, env=env, cwd=project.parent, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         assert word in ended.stdout
+
+
+def test_outside_of_a_workflow_no_path_can_be_set(env: dict[str, str]) -> None:
+    bare = {name: value for name, value in env.items() if name != "GITHUB_PATH"}
+    ended = quickstart(CLONE, bare, "setup", "--github-path")
+    assert ended.returncode == 2 and "GITHUB_PATH is not set: this is no step of a workflow" in ended.stderr
 
 
 def test_the_locks_agree() -> None:

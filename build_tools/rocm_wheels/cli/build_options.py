@@ -70,8 +70,9 @@ def project_options(function: F) -> F:
             f"{name}_wheel",
             type=GivenPath(),
             multiple=True,
-            metavar="FILE",
-            help=f"Build against this wheel of {name}, and build none; one for each Python.",
+            metavar="FILE|DIR",
+            help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
+            " each Python.",
         )(function)
     for name in reversed(project_names()):
         option = option_name(name)
@@ -94,6 +95,11 @@ def build_options(function: F) -> F:
     """Add the options that say what is built, for what, and how it is checked."""
     for option in reversed(
         [
+            click.option(
+                "--only",
+                metavar="LIST",
+                help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
+            ),
             click.option(
                 "--install-rocm/--no-install-rocm",
                 default=False,

@@ -68,6 +68,7 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
     """Return the whole request. Raises UsageError for options that contradict each other."""
     from rocm_wheels.pipeline.request import WheelsRequest
 
+    options = {**options, **_only(options)}
     wheels = _wheels(options)
     if options["use_ccache"] and options["use_sccache"]:
         raise UsageError("--use-ccache and --use-sccache exclude each other")
@@ -114,11 +115,47 @@ def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> Wheels
     )
 
 
+def _only(options: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what ``--only`` says as ``build_X`` of every project. Raises UsageError."""
+    from rocm_wheels.records import did_you_mean
+
+    if options["only"] is None:
+        return {}
+    wanted = options["only"].replace(",", " ").replace("-", "_").split()
+    if not wanted:
+        raise UsageError("--only names no project", tip=f"there are {', '.join(project_names())}")
+    for name in wanted:
+        if name not in project_names():
+            raise UsageError(f"--only: there is no project {name}{did_you_mean(name, project_names())}")
+    for name in project_names():
+        if options[f"build_{name}"] is not None:
+            said = f"--{'' if options[f'build_{name}'] else 'no-'}build-{option_name(name)}"
+            raise UsageError(f"--only and {said} exclude each other", tip="--only says it of every project")
+    return {f"build_{name}": name in wanted for name in project_names()}
+
+
+def _in_folder(name: str, place: Path) -> list[Path]:
+    """Return a wheel as it is, or those of a project in a folder. Raises UsageError where it has none."""
+    from rocm_wheels.model.project import load_project
+
+    if not place.is_dir():
+        return [place]
+    found = sorted(place.glob(f"{load_project(name).distribution.replace('-', '_')}-*.whl"))
+    if not found:
+        raise UsageError(f"--{option_name(name)}-wheel: there is no wheel of {name} in {place}")
+    return found
+
+
 def _wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
     """Return the wheels that others shall be built against, by project. Raises UsageError."""
     from rocm_wheels.wheels.names import parse_wheel_name
 
-    found = {name: options[f"{name}_wheel"] for name in installed_for_others() if options[f"{name}_wheel"]}
+    given = {name: options[f"{name}_wheel"] for name in installed_for_others()}
+    found = {
+        name: [w for place in places for w in _in_folder(name, place)]
+        for name, places in given.items()
+        if places
+    }
     for name, wheels in found.items():
         option = option_name(name)
         if options[f"build_{name}"]:

@@ -28,7 +28,7 @@ what is installed is compared with what was chosen. The exit code is 17 when any
 
 \b
 Where it comes from:
-  torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI
+  torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI; rocm… or --rocm-index
   other torch projects that it lacks (torchao)            PyPI, if without compiled code
   the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
 
@@ -60,6 +60,9 @@ Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from ther
     help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
 @click.option(
+    "--rocm-index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
+)
+@click.option(
     "--channel",
     metavar="NAME",
     help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
@@ -83,6 +86,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     target_python: Path | None,
     index: str | None,
     dependency_index: str | None,
+    rocm_index: str | None,
     channel: str | None,
     pre: bool,
     gfx: tuple[str, ...],
@@ -106,6 +110,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         packages=packages,
         index=index,
         dependency_index=dependency_index,
+        rocm_index=rocm_index,
         python=target_python,
         installer="uv" if by_uv else "pip",
         channel=channel or "stable",

@@ -60,6 +60,11 @@ def layout_option(function: Any) -> Any:
     help="Write to a store that ignores conditional writes: nobody else may write at the time.",
 )
 @click.option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
+@click.option(
+    "--outputs",
+    is_flag=True,
+    help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name
     store: str,
@@ -72,6 +77,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     store_layout: Path | None,
     unconditional: bool,
     dry_run: bool,
+    outputs: bool,
     as_json: bool,
 ) -> None:
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
@@ -91,6 +97,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.sources.lock.file import read_lock
 
+    if outputs and dry_run:
+        raise click.UsageError(
+            "--outputs and --dry-run exclude each other: nothing is staged that they could name"
+        )
     env = environment()
     opened, locks = open_store(store, env), [read_lock(path) for path in lock_files]
     places = Places(load_layout(store_layout), family)
@@ -112,6 +122,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     require_conditional(opened, unconditional=unconditional)
     staged = send(opened, plan, now=now(env))
     renew_listing(opened, places)
+    if outputs:
+        from rocm_wheels.ci.outputs import set_outputs
+
+        set_outputs(env, {"set": plan.document.id, "index": opened.url_of(plan.index)})
     _show(opened, plan, as_json, new=staged.new, sent=staged.sent, had=staged.had, bytes=staged.sent_bytes)
 
 

@@ -15,7 +15,7 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.hosts.choose.candidate import Candidate
 from rocm_wheels.hosts.choose.pages import UnreachableIndexError, listed, metadata_of, project_links
 from rocm_wheels.hosts.choose.sift import build_rank, kind_of
-from rocm_wheels.hosts.install.rule import is_closed, is_pure, only_pure
+from rocm_wheels.hosts.install.rule import is_closed, is_pure, is_rocm, only_pure
 from rocm_wheels.hosts.installed.distributions import Distribution
 from rocm_wheels.index.reach import Reach, UnreachableError
 from rocm_wheels.index.reading import Link, file_name, stated_digest
@@ -60,7 +60,8 @@ class Places:
 
     ``torch`` is the wheel that was chosen, None where torch is not part of it. ``choose`` returns the best
     file of a version of a project that has variants, None when this machine can use none. ``steady`` are the
-    projects of which pre-releases are left out, where there are releases.
+    projects of which pre-releases are left out, where there are releases. ``rocm`` is an index that ROCm's
+    own packages come from where ``index`` has none.
     """
 
     index: str
@@ -70,6 +71,7 @@ class Places:
     choose: Callable[[str, Version], Candidate | None]
     torch: Candidate | None = None
     steady: frozenset[str] = frozenset()
+    rocm: str | None = None
 
 
 class Offers:
@@ -86,7 +88,7 @@ class Offers:
             str, threading.Lock
         ] = {}  # by project, or the URL of a wheel: each is asked for once
         self._ranks = {tag: number for number, tag in reversed(list(enumerate(places.tags)))}
-        self._flat: tuple[Link, ...] | None = None
+        self._flat: dict[str, tuple[Link, ...]] = {}
         self._failed: dict[str, UnreachableIndexError] = {}
         self.faults: list[tuple[str, str]] = []
         self.left_out: list[str] = []
@@ -168,6 +170,8 @@ class Offers:
             found = (picked, *(one for one in found if one.version != picked.version))
         if torch is not None and is_closed(project):
             found = same_build(found, Version(torch.version))
+        if not found and self._places.rocm is not None and is_rocm(project):
+            return self._page(self._places.rocm, project, "index")
         if found or is_closed(project):
             return found
         rest = self._page(self._places.dependencies, project, "dependencies")
@@ -178,9 +182,9 @@ class Offers:
         links = project_links(index, project, self._reach)
         if links is None and source == "index":
             with self._alone(index):
-                if self._flat is None:  # an index need not have a page a project
-                    self._flat = listed(index, self._reach)
-                links = self._flat
+                if index not in self._flat:  # an index need not have a page a project
+                    self._flat[index] = listed(index, self._reach)
+                links = self._flat[index]
         offers = [offer for link in links or () if (offer := _of_link(project, link, source))]
         if source == "dependencies" and only_pure(project):
             pure = [one for one in offers if is_pure(one.shown)]

@@ -58,6 +58,7 @@ class Request:
     gfx: tuple[str, ...] = ()
     rocm: str | None = None
     require_hashes: bool = False
+    rocm_index: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def make_plan(request: Request, cache: Cache, env: Mapping[str, str]) -> Planned
         choose=lambda project, version: _best_of(choosing, index, project, version),
         torch=choice.picked if choice else None,
         steady=steady(asked, pre=request.pre),
+        rocm=base_url(request.rocm_index) if request.rocm_index is not None else None,
     )
     offers = Offers(places, reach)
     with served(offers) as url:

@@ -7,7 +7,8 @@ The rule, in this order:
    ``--extra-index-url`` the higher version number wins, not the right build.
 2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed``): torch, torchvision,
    torchaudio, every triton, ROCm's own packages, and all of ``amd-*``. Where the chosen index has none that
-   is an error, never a look at PyPI: anybody can register ``amd-torch-device-gfx942`` there.
+   is an error, never a look at PyPI: anybody can register ``amd-torch-device-gfx942`` there. ROCm's own
+   packages alone (``is_rocm``) may then come from one other index, which somebody named for them.
 3. **The other torch projects** (torchao, torchtune, …) may come from the index of dependencies, but only as
    wheels without compiled code (``py3-none-any``): such a wheel is for every build of torch.
 4. **What is left** (sympy, numpy, …) comes from the index of dependencies: PyPI, or the mirror that
@@ -32,6 +33,7 @@ _CLOSED = re.compile(
     r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
     r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-.+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*|fbgemm-gpu.*"
 )
+_ROCM = re.compile(r"rocm|rocm-.+")
 _OTHERS = ("torchcodec",)
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")
 _NOT_REQUIRED = re.compile(r"\bextra\b")
@@ -40,6 +42,11 @@ _NOT_REQUIRED = re.compile(r"\bextra\b")
 def is_closed(project: str) -> bool:
     """Tell whether a project (normalized name) may come from the chosen index alone."""
     return _CLOSED.fullmatch(project) is not None
+
+
+def is_rocm(project: str) -> bool:
+    """Tell whether a project (normalized name) is one of ROCm's own packages."""
+    return _ROCM.fullmatch(project) is not None
 
 
 def only_pure(project: str) -> bool:

@@ -1,0 +1,42 @@
+"""``--only`` and folders of wheels: what a job of a workflow says of the projects that it builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocm_wheels.cli.build import build
+from rocm_wheels.cli.stage import command as stage
+from rocm_wheels.errors import UsageError
+
+GIVEN = ["--output-dir", "out"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "pytorch,trition"], "--only: there is no project trition; did you mean triton?"),
+        (["--only", " , "], "--only names no project"),
+        (["--only", "triton", "--no-build-apex"], "--only and --no-build-apex exclude each other"),
+        (["--only", "pytorch-vision", "--build-triton"], "--only and --build-triton exclude each other"),
+        (["--triton-wheel", "."], "--triton-wheel: there is no wheel of triton in ."),
+        (["--only", "pytorch", "--pytorch-wheel", "here"], "--build-pytorch and --pytorch-wheel exclude"),
+    ],
+)
+def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "torch-2.9.0-cp312-cp312-linux_x86_64.whl").touch()
+    result = CliRunner().invoke(build, [*GIVEN, *words])
+    assert isinstance(result.exception, UsageError) and said in str(result.exception)
+
+
+def test_outputs_of_nothing(tmp_path: Path) -> None:
+    wheel, lock = tmp_path / "a.whl", tmp_path / "lock"
+    wheel.touch()
+    lock.touch()
+    words = ["store", str(wheel), "--lock", str(lock), "--family", "gfx1151", "--outputs", "--dry-run"]
+    result = CliRunner().invoke(stage, words)
+    assert result.exit_code == 2 and "exclude each other" in result.output
