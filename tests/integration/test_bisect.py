@@ -133,6 +133,10 @@ def left(script: Path, *parts: str) -> list[str]:
 
 
 def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = bench.words(script)
+    alone = words[: words.index("--")]
+    assert "there is no COMMAND to try sets with" in asked(alone, capsys, code=2)[1]
+    assert f"of {COUNT} sets are between" in asked([*alone, "--plan"], capsys)[0]
     said = json.loads(asked(bench.words(script, "--plan", "--json"), capsys)[0])
     assert said == {
         "sets": bench.ids,

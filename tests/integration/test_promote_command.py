@@ -61,6 +61,8 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     said_of_gate = capsys.readouterr().err
     assert f"{old} may not go to nightly" in said_of_gate and "no evidence for 3 of 3 wheels" in said_of_gate
     assert everything(place) == before
+    assert run_command(cli, words("")) == 2
+    assert "the id of the set is empty" in capsys.readouterr().err
     assert run_command(cli, words(old, channel="weekly")) == 2
     assert "the policy has no channel weekly" in capsys.readouterr().err
     for one in ids:
@@ -95,9 +97,16 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert run_command(cli, [*back, "--dry-run"]) == 0
     assert f"would point v2/{FAMILY}/simple/nightly to" in capsys.readouterr().out
     assert read_channel(store, _release(), "nightly").channel.current == new
-    assert run_command(cli, back) == 0
+    begins = ["demote", str(place), "--channel", "nightly", "--set"]
+    assert run_command(cli, [*begins, "2.9."]) == 15
+    assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
+    assert run_command(cli, [*begins, ""]) == 15
+    assert f" is not on nightly of {FAMILY}" in capsys.readouterr().err
+    assert run_command(cli, [*back[:-1], old[:-3]]) == 0
     assert f"{new} demoted; nightly of {FAMILY} is at {old}" in capsys.readouterr().out
     assert run_command(cli, back) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run_command(cli, [*begins, new[:-3]]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert run_command(cli, ["demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]) == 15
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err

@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, said, wheel
 
-from rocm_wheels.cli import releases
+from rocm_wheels.cli import refresh, releases
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.records import parse
@@ -265,7 +265,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask
     assert (
         f"nightly of {FAMILY} shows 2 sets" in lines and f"pending: promote of {IDS[3]} by bob@here" in lines
     )
-    assert "told then: untested (gfx1030: untested; gfx1031: untested)" in lines
+    assert "pages say: untested (gfx1030: untested; gfx1031: untested)" in lines
     assert "known now: partly tested (gfx1030: tested (smoke tests with Python 3.10, 2026-11-21)" in lines
 
 
@@ -286,6 +286,40 @@ def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask
 )  # fmt: skip
 def test_wrong_questions(words: list[str], code: int, expected: str, store: FolderStore, ask: Ask) -> None:
     assert expected.format(store=store.url) in ask(*words, code=code)
+
+
+@pytest.mark.parametrize(
+    ("results", "state", "told"),
+    [
+        ([("smoke",), ("tests", "fail")], "tests failed", "gfx1030: tests failed"),
+        ([("smoke",), ("verify", "fail")], "checks failed", "verify: failed"),
+    ],
+)
+def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
+    results: list[tuple[str, ...]],
+    state: str,
+    told: str,
+    store: FolderStore,
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    channel(store, "nightly", (1,))
+    for one in results:
+        known(store, 1, *one)
+    lines = ask("--channel", "nightly")
+    assert f"known now: {state} (" in lines and told in lines
+    assert "what is known is not what pages say: `rocm-wheels refresh` brings it there" in lines
+    (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
+    monkeypatch.setattr(refresh, "now", lambda: NOW)
+    policy = str(tmp_path / "policy.yaml")
+    assert run_command(cli, ["refresh", store.url, "--policy", policy]) == 0
+    (released,) = json.loads(store.read(RELEASED.support).content)["releases"]
+    assert [released[key] for key in ("state", "told")] == [
+        known_now["now"][key] for key in ("state", "told")
+    ]
+    assert released["targets"] == known_now["now"]["targets"]
+    assert "is not what pages say" not in ask("--channel", "nightly")
 
 
 def test_what_cannot_be_read_is_no_answer(store: FolderStore, ask: Ask) -> None:

@@ -138,8 +138,10 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert f"{world.document.id} of gfx103X-all may not go to nightly (untested): 4 of 6 rules hold it" in out
     assert "4 rules do not pass" in err
     assert "tip: rocm-wheels verify --json WHEELS > RESULTS, then: rocm-wheels evidence add " in err
-    assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS" in err
+    assert f" add {world.root / 'store'} --set {world.document.id} --from RESULTS\n" in err
     assert world.add("--from", with_age(world.verified()))[0] == 0
+    step = f"--set {world.document.id} --from RESULTS --wheels WHEELS"  # or `evidence add` would refuse them
+    assert f" add {world.root / 'store'} {step}" in world.gate()[2]
     assert world.add("--from", with_age(world.resolved()), "--wheels", world.root / "wheels")[0] == 0
     code, out, err = world.gate("--explain")
     assert (code, "2 rules do not pass" in err) == (15, True)

@@ -221,7 +221,7 @@ def test_completeness_is_looked_at_and_not_believed():
     less = a_set(*SET.files[:3], planned=SET.planned)
     seen = (said("verify", document=less), said(document=less))
     says = held_by(text, *seen, document=less)
-    assert "2 of 8 planned wheels are missing: torchvision for Python 3.12 and gfx1030" in says
+    assert "2 of 8 planned cells are missing: torchvision for Python 3.12 and gfx1030" in says
     said_so = a_set(missing=(SET.planned[0],))
     assert "1 of 8" in held_by(
         text, *(said(k, document=said_so) for k in ("verify", "smoke")), document=said_so

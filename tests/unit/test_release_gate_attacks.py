@@ -101,7 +101,7 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
         wheel("torch", targets=()), planned=(Cell(project="torch", python="3.12", target="gfx1030"),)
     )
     says = why(judged(text, said("verify", document=document), document=document), "complete")
-    assert says == "fail: 1 of 1 planned wheels are missing: torch for Python 3.12 and gfx1030"
+    assert says == "fail: 1 of 1 planned cells are missing: torch for Python 3.12 and gfx1030"
 
 
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():

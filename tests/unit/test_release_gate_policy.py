@@ -8,6 +8,7 @@ import pytest
 from judged_sets import ONE, policy
 
 from rocm_wheels.errors import DataError
+from rocm_wheels.model.names import data_folder
 from rocm_wheels.release.gate.policy import load_policy
 
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
@@ -158,5 +159,12 @@ def test_a_mistake_is_named_with_its_place(case: str):
 def test_a_policy_is_read_from_a_file(tmp_path: Path):
     with pytest.raises(DataError, match="cannot read"):
         load_policy(tmp_path / "none.yaml")
+    (tmp_path / "part.yaml").write_text(WAIVER)
+    with pytest.raises(DataError, match="channels is missing") as refused:
+        load_policy(tmp_path / "part.yaml")
+    assert (
+        refused.value.tip
+        and f"begin with a copy of {data_folder() / 'release_policy.yaml'}" in refused.value.tip
+    )
     (tmp_path / "own.yaml").write_text(f"{ONE}\n{WAIVER}")
     assert str(load_policy(tmp_path / "own.yaml").waivers[0]) == "bob answers for it until 2026-12-24: known"

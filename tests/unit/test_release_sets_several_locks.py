@@ -66,7 +66,10 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     # a gate sees what a lock wants, by its ROCm
     older = [file for file in document.files if file.label != "rocm7.0"]
     lacking = document.model_copy(update={"files": tuple(older)})
-    for one, told in ((document, "all 5 planned wheels are there"), (lacking, "gfx942 with ROCm 7.0.2")):
+    for one, told in (
+        (document, "all 5 planned cells (project × Python × target) are there"),
+        (lacking, "gfx942 with ROCm 7.0.2"),
+    ):
         rules = {rule.rule: rule for rule in judge(load_policy(), "nightly", one, (), MOMENT).rules}
         assert told in rules["complete"].why
     assert rules["hashes"].outcome == "fail"

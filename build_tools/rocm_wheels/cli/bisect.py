@@ -49,7 +49,7 @@ with --plan:
 
 @click.command("bisect", help=_HELP)
 @click.argument("store", metavar="STORE")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
 @click.option("--bad", required=True, metavar="ID", help="A later set that does not.")
 @click.option("--family", metavar="NAME", help="Family of the sets, where several have their ids.")
@@ -80,7 +80,11 @@ with --plan:
     help="Where STORE is served to installers [default: a folder is read; of others, sets are copied].",
 )
 @click.option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
-@click.option("--plan", is_flag=True, help="Print which sets there are and how many would be tried.")
+@click.option(
+    "--plan",
+    is_flag=True,
+    help="Print which sets there are and how many would be tried; of COMMAND, what is known already.",
+)
 @click.option(
     "--work-dir", type=GivenPath(file_okay=False), help="Where it works [default: the cache folder]."
 )
@@ -101,6 +105,8 @@ def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -
 
     env = environment()
     opened, layout = open_store(store, env), load_layout(given["store_layout"])
+    if not command and not given["plan"]:
+        raise UsageError("there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan")
     ends = {name: given[name] for name in ("good", "bad")}
     line = line_between(opened, layout, **ends, family=given["family"], channel=given["channel"])
     asked = _asked(line, command, given, env)

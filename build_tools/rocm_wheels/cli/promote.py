@@ -93,8 +93,12 @@ def promote(  # noqa: PLR0917 - click passes them by name
 @click.command("demote")
 @click.argument("store", metavar="STORE")
 @click.option("--family", metavar="F", help="The family, where the store has several.")
-@click.option("--set", "set_id", metavar="ID", help="The set to take away [default: the newest].")
-@click.option("--to", "back_to", metavar="ID", help="Take all away that came after this one.")
+@click.option(
+    "--set", "set_id", metavar="ID", help="The set to take away, or how its id begins [default: the newest]."
+)
+@click.option(
+    "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
+)
 @click.option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
 @_options
 @layout_option
@@ -116,6 +120,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     the command may be repeated: without --set another one is the newest then.
     """
     from rocm_wheels.release.layout import Places, load_layout
+    from rocm_wheels.release.promotion.objections import set_meant
     from rocm_wheels.release.promotion.promoting import newer_than
     from rocm_wheels.release.stores import open_store
 
@@ -126,9 +131,12 @@ def demote(  # noqa: PLR0917 - click passes them by name
     refresher = partial(refresher_of, policy=_rules(channel, policy), again=policy is not None)
 
     def change(promoter: Promoter) -> Done:
+        if back_to is None and set_id is None:
+            return promoter.demote(None)
+        channel = promoter.held().channel
         if back_to is not None:
-            return promoter.demote(newer_than(promoter.held().channel, back_to))
-        return promoter.demote(None if set_id is None else (set_id,))
+            return promoter.demote(newer_than(channel, set_meant(channel, back_to)))
+        return promoter.demote((set_meant(channel, set_id or ""),))
 
     promoter = _promoter(opened, Places(layout, _family(opened, layout, family)), channel)
     _run(promoter, change, refresher, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
@@ -144,12 +152,16 @@ def _family(store: Store, layout: Layout, family: str | None) -> str:
     if family in known:
         return family
     if not known:
-        raise ReleaseError(f"nothing was promoted in {store.url}")
+        tip = "`rocm-wheels promote` shows a staged set; `rocm-wheels releases` lists those"
+        raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
     if family is None:
         raise UsageError(
             f"several families have releases in {store.url}", tip=f"--family: {', '.join(known)}"
         )
-    raise UsageError(f"{store.url} has no releases of {family}{did_you_mean(family, known)}")
+    raise UsageError(
+        f"{store.url} has no releases of {family}{did_you_mean(family, known)}",
+        tip=f"it has {', '.join(known)}",
+    )
 
 
 def _rules(channel: str, policy: Path | None) -> Policy:

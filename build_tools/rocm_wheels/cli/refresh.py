@@ -270,4 +270,7 @@ def _line(one: Refreshed) -> str:
 def _warn_of_policies(done: list[Refreshed]) -> None:
     for one in done:
         if one.other_policy:
-            log.note(f"{one.channel} of {one.family} was told of by another policy before")
+            log.note(
+                f"{one.channel} of {one.family} was told of by another policy before:"
+                " where that was not meant, name it with --policy"
+            )

@@ -24,11 +24,11 @@ _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is m
 
 A set that is staged only in part is no set yet; how many there are is said.
 
-With --channel: the sets that people get there, since when and by whom, what was told of their tests then and
-what is known now. With --passed: the newest set that passed its tests on a GPU target. With --last-good: the
-newest that passed, of those that nobody took back; for each target, or for that of --passed. All count
-results as the gate does: a failure stands until passes made it good. The exit code is 15 where the target
-that was asked for has no such set.
+With --channel: the sets that people get there, since when and by whom, what their pages say of tests and what
+is known now (`rocm-wheels refresh` has pages say it). With --passed: the newest set that passed its tests on
+a GPU target. With --last-good: the newest that passed, of those that nobody took back; for each target, or
+for that of --passed. All count results as the gate does: a failure stands until passes made it good. The exit
+code is 15 where the target that was asked for has no such set.
 
 \b
 JSON (keys are added, never renamed):
@@ -152,6 +152,8 @@ def _show_channels(inquiry: Inquiry, channel: str, *, as_json: bool) -> None:
         return
     for one in found:
         click.echo("\n".join(channel_lines(one)))
+    if any(known.shown.state != known.now.state for one in found for known in one.sets):
+        log.note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
     if not found:
         where = f" of {inquiry.family}" if inquiry.family else ""
         log.note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")

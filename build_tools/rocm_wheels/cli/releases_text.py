@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def channel_lines(found: ChannelNow) -> Iterator[str]:
     for one in found.sets:
         yield f"  {one.shown.set}  ROCm {one.document.rocm_in_words or 'unknown'}"
         yield f"    since {one.shown.when}, by {one.shown.by}"
-        yield f"    told then: {_told(one.shown.state, one.shown.told)}"
-        yield f"    known now: {_told(one.now.word, one.now.lines)}"
+        yield f"    pages say: {_told(one.shown.state, one.shown.told)}"
+        yield f"    known now: {_told(one.now.state, one.now.told)}"
         yield f"    index: {one.index}"
 
 
@@ -56,9 +55,9 @@ def channel_as_json(found: ChannelNow) -> dict[str, Any]:
                 "index": one.index,
                 "then": {"state": one.shown.state, "told": list(one.shown.told)},
                 "now": {
-                    "state": one.now.word,
-                    "told": list(one.now.lines),
-                    "targets": [asdict(target) for target in one.targets],
+                    "state": one.now.state,
+                    "told": list(one.now.told),
+                    "targets": [target.model_dump(mode="json") for target in one.now.targets],
                 },
             }
             for one in found.sets

@@ -15,14 +15,16 @@ from rocm_wheels.model.gfx import base_target, gfx_families, gfx_targets
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.evidence_store import evidence_of
 from rocm_wheels.release.gate.policy import CHANNELS, Policy
-from rocm_wheels.release.gate.verdict import ShownState, TargetState, Verdict, shown_state
+from rocm_wheels.release.gate.verdict import TargetState
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
 from rocm_wheels.release.sets import SetDocument, families, read_set
-from rocm_wheels.release.standing import Candidate, TestKind, newest_passed, standings
+from rocm_wheels.release.standing import Candidate, TestKind, newest_passed
 from rocm_wheels.release.stores.store import Store
+from rocm_wheels.release.views.known import Known
 from rocm_wheels.release.views.public import Public, read_public
+from rocm_wheels.release.views.telling import known_of, without_age
 from rocm_wheels.shell import shell_line
 
 
@@ -40,13 +42,12 @@ class Inquiry:
 
 @dataclass(frozen=True)
 class ShownNow:
-    """A set on a channel: what was told of its tests when it came, and what is known now."""
+    """A set on a channel: what its pages tell of its tests, and what is known now, as `refresh` tells it."""
 
     shown: Shown
     document: SetDocument
     index: str
-    targets: tuple[TargetState, ...]
-    now: ShownState
+    now: Known
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
         sets = []
         for shown in reversed(held.channel.sets):
             document = read_set(store, family, shown.set, area="release", layout=layout)
-            states = _states(inquiry, document, name)
-            sets.append(ShownNow(shown, document, _index(inquiry, document, "release", public), *states))
+            known = _known(inquiry, document, shown, name)
+            sets.append(ShownNow(shown, document, _index(inquiry, document, "release", public), known))
         index = _address(store, public, f"{places.channel_pages(name)}/")
         found.append(ChannelNow(held.channel, index, tuple(sets)))
     return found
@@ -264,13 +265,11 @@ def _said(state: TargetState) -> str:
     return f"{' and '.join(state.by)} passed on {state.gfx}{pythons}, {state.when}"
 
 
-def _states(
-    inquiry: Inquiry, document: SetDocument, channel: str
-) -> tuple[tuple[TargetState, ...], ShownState]:
-    policy, now = inquiry.policy, inquiry.now
-    known = evidence_of(inquiry.store, inquiry.layout, document, signers=policy.signers, env=inquiry.env)
-    targets = standings(document, known, policy, now, channel=channel)
-    return targets, shown_state(Verdict(document.id, document.family, channel, now, (), targets))
+def _known(inquiry: Inquiry, document: SetDocument, shown: Shown, channel: str) -> Known:
+    policy, env = inquiry.policy, inquiry.env
+    results = evidence_of(inquiry.store, inquiry.layout, document, signers=policy.signers, env=env)
+    ageless = without_age(policy)
+    return known_of(document, results, shown, policy=ageless, channel=channel, now=inquiry.now, digest="")
 
 
 def _index(inquiry: Inquiry, document: SetDocument, area: Area, public: Public) -> str:

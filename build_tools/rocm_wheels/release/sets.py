@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from rocm_wheels.errors import DataError, ReleaseError
+from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.model.lock import Sha256
 from rocm_wheels.records import Record, did_you_mean
 from rocm_wheels.release.layout import Area, Layout, Places, load_layout
@@ -263,6 +263,10 @@ def find_set(
 
     Raises ReleaseError that lists what an id could mean.
     """
+    if not set_id:
+        raise UsageError(
+            "the id of the set is empty", tip=f"`rocm-wheels releases {store.url}` lists the sets"
+        )
     names = layout or load_layout()
     found = [
         (one, known)

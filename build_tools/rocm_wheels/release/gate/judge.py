@@ -28,8 +28,11 @@ from rocm_wheels.release.sets import Cell, SetDocument
 
 _SHOWN = 5
 _COMMAND = {
-    "verify": "rocm-wheels verify --json WHEELS > RESULTS",
-    "resolver": "rocm-wheels resolve-check INDEX WHEELS --json > RESULTS",
+    "verify": ("rocm-wheels verify --json WHEELS > RESULTS", ""),
+    "resolver": (
+        "rocm-wheels resolve-check INDEX WHEELS --json > RESULTS",
+        " --wheels WHEELS",
+    ),  # no hashes in it
 }
 
 
@@ -102,17 +105,18 @@ def _lost(case: Case) -> list[RuleResult]:
 
 def _complete(case: Case) -> RuleResult:
     document = case.document
+    planned = f"{len(document.planned)} planned cells"
     lacking = [cell for cell in document.planned if not _is_there(cell, document)]
     lacking += [cell for cell in document.missing if cell not in lacking]
     if lacking:
         shown = ", ".join(map(str, lacking[:_SHOWN])) + (" and others" if len(lacking) > _SHOWN else "")
-        why = f"{len(lacking)} of {len(document.planned)} planned wheels are missing: {shown}"
+        why = f"{len(lacking)} of {planned} are missing: {shown}"
         return case.settle(RuleResult("complete", "fail", why, tip="build them, and stage the whole set"))
     if not document.planned:
         why = "nobody said what should be in the set, so nothing says that all of it is"
         tip = "stage it with a lock that names its Pythons and targets"
         return case.settle(RuleResult("complete", "fail", why, tip=tip))
-    return RuleResult("complete", "pass", f"all {len(document.planned)} planned wheels are there")
+    return RuleResult("complete", "pass", f"all {planned} (project × Python × target) are there")
 
 
 def _is_there(cell: Cell, document: SetDocument) -> bool:
@@ -134,7 +138,8 @@ def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:
     files = [file for file in document.files if kind != "resolver" or not file.label]
     come = come_to(kind, None, case.evidence, measure)
     result = RuleResult(kind, "fail", "", "", rests_on(come), made_good(come))
-    tip = f"{_COMMAND[kind]}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS"
+    command, more = _COMMAND[kind]
+    tip = f"{command}, then: rocm-wheels evidence add STORE --set {document.id} --from RESULTS{more}"
     lacking = [file.name for file in files if file.sha256 not in come.covered]
     if come.failing:
         why = said_of_failures(come)

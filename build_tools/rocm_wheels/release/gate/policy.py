@@ -14,6 +14,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from rocm_wheels.errors import DataError
 from rocm_wheels.model.ci import FamilyOn, Runner, ci_table
 from rocm_wheels.model.gfx import gfx_families, gfx_targets, kinds_of_card
 from rocm_wheels.model.names import data_folder
@@ -239,4 +240,9 @@ class Policy(Record):
 
 def load_policy(path: Path | None = None) -> Policy:
     """Read a policy, by default our own. Raises DataError with file, line and column of a mistake."""
-    return load(path or data_folder() / "release_policy.yaml", Policy)
+    own = data_folder() / "release_policy.yaml"
+    try:
+        return load(path or own, Policy)
+    except DataError as wrong:
+        wrong.tip = wrong.tip or f"a policy says all: begin with a copy of {own}, and change that"
+        raise

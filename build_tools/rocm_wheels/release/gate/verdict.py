@@ -97,7 +97,7 @@ class Verdict:
 class ShownState:
     """What users are told on the pages of a set: one word, and lines of plain text."""
 
-    word: Literal["tested", "partly tested", "untested"]
+    word: Literal["tested", "partly tested", "untested", "tests failed"]
     lines: tuple[str, ...]
 
 
@@ -111,6 +111,8 @@ def shown_state(verdict: Verdict) -> ShownState:
         if one.outcome in {"bypassed", "waived"}:
             lines.append(f"{one.title}: {one.why}")
     states = {one.state for one in verdict.targets}
+    if "failed" in states:
+        return ShownState("tests failed", tuple(lines))
     if states == {"tested"}:
         return ShownState("tested", tuple(lines))
     return ShownState("partly tested" if "tested" in states else "untested", tuple(lines))

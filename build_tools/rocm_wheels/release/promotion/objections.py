@@ -20,6 +20,18 @@ def require_shown(channel: Channel, set_id: str) -> None:
     raise ReleaseError(f"{what}{did_you_mean(set_id, channel.shown)}", tip=f"it shows {shown}")
 
 
+def set_meant(channel: Channel, begins: str) -> str:
+    """Return the set that is meant, by its id or how that begins, of those that a channel shows or showed.
+
+    What nothing begins with is returned as it is. Raises ReleaseError that lists what it could be.
+    """
+    known = {*channel.shown, *channel.demoted, *(channel.pending.sets if channel.pending else ())}
+    found = [begins] if begins in known else sorted(one for one in known if begins and one.startswith(begins))
+    if len(found) > 1:
+        raise ReleaseError(f"{begins} could be {', '.join(found)}", tip="give the whole id")
+    return found[0] if found else begins
+
+
 def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -> Verdict:
     """Return what a gate said. Raises ReleaseError when it holds the set, also one that was ``begun``."""
     if verdict.passed:

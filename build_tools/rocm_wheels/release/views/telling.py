@@ -123,9 +123,8 @@ def _failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ..
 
 
 def _state(verdict: Verdict, failed: Sequence[str]) -> State:
-    if any(one.state == "failed" for one in verdict.targets):
-        return "tests failed"
-    return "checks failed" if failed else shown_state(verdict).word
+    word = shown_state(verdict).word
+    return "checks failed" if failed and word != "tests failed" else word
 
 
 def _wheel(file: SetFile, document: SetDocument) -> Wheel:
