@@ -51,6 +51,7 @@ COMMANDS = {
     "demote": ("promote:demote", "Take sets from a channel; roll back."),
     "bisect": ("bisect:command", "Find the first set that a command fails with."),
     "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
+    "workflows": ("workflows:group", "Write the workflows of GitHub from our tables."),
     "refresh": ("refresh:command", "Bring pages, views and support.json to what is known now."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }

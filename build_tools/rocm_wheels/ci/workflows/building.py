@@ -1,0 +1,211 @@
+"""``build-line.yml``: a torch line on a platform, from one lock to the wheels of every cell.
+
+What cells share is done once: a lock, checkouts with hipify, what all families of a Python have, and a
+first cell that fills the compiler cache. None of its jobs may write anything but artifacts and, where it is
+told so, the compiler cache: it runs the code of other projects.
+"""
+
+from __future__ import annotations
+
+from rocm_wheels.ci.workflows.pieces import (
+    CCACHE,
+    GIVEN_BY_DIGEST,
+    HOSTED,
+    Job,
+    Pieces,
+    Step,
+    Workflow,
+    each,
+    expression,
+    inputs,
+    job,
+    run,
+    when,
+)
+from rocm_wheels.ci.workflows.text import Noted
+
+LOCK = "sources.lock.json"
+SOURCES = "sources.tar.zst"
+OF_LINE = "${{ inputs.line }}-${{ inputs.platform }}"
+GIVEN = {
+    "trigger": ("presubmit, postsubmit, nightly or release: its policy is in data/ci.yaml", ...),
+    "line": ("torch line: 2.13, nightly, …", ...),
+    "platform": ("linux or windows", ...),
+    "families": ("GPU families, by spaces", ...),
+    "pythons": ("Pythons, by spaces", ...),
+    "rocm_version": ("version of the ROCm packages", ...),
+    "rocm_index": ("index that has the ROCm packages", ...),
+    "build_image": ("image to build in, by digest; empty: on the machine itself", ""),
+}
+_OUTPUTS = ("line", "pythons", "first", "others", "families")
+_ROWS = {
+    "line": "lines",
+    "pythons": "pythons",
+    "first": "first",
+    "others": "others",
+    "families": "families",
+}
+_SELECTED = {
+    "TRIGGER": "${{ inputs.trigger }}",
+    "LINE": "${{ inputs.line }}",
+    "PLATFORM": "${{ inputs.platform }}",
+    "FAMILIES": "${{ inputs.families }}",
+    "PYTHONS": "${{ inputs.pythons }}",
+    "ROCM": "${{ inputs.rocm_version }}",
+}
+_MATRIX = (
+    'rocm-wheels matrix --format github --trigger "$TRIGGER" --lines "$LINE" --platform "$PLATFORM"'
+    ' --families "$FAMILIES" --pythons "$PYTHONS" --rocm-version "$ROCM"'
+)
+_BUILD = (
+    f'python3 build_tools/build_prod_wheels.py build --lock {LOCK} --only "$PROJECTS" --python "$PYTHON"'
+    ' --pytorch-rocm-arch "$TARGETS" --install-rocm --index-url "$ROCM_INDEX" --rocm-extras "$EXTRAS"'
+    " --use-ccache --root-checkout-dir sources --output-dir wheels"
+)
+
+
+def matrix_step(output: str, rows: str) -> Step:
+    """Return a step that sets rows of the selection as an output."""
+    return run(f"matrix: {rows}", f"{_MATRIX} --rows {rows} --output {output}", _SELECTED, id=output)
+
+
+def build_line(pieces: Pieces) -> Workflow:
+    """Return the workflow."""
+    outputs = {
+        name: {
+            "description": f"rows of the matrix: {_ROWS[name]}",
+            "value": expression(f"jobs.lock.outputs.{name}"),
+        }
+        for name in ("families",)
+    }
+    counted = {
+        "families_count": {
+            "description": "how many sets of wheels there are",
+            "value": "${{ jobs.lock.outputs.families_count }}",
+        }
+    }
+    saving = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", False)}
+    return {
+        "name": "build a line",
+        "on": {"workflow_call": {"inputs": inputs({**GIVEN, **saving}), "outputs": {**outputs, **counted}}},
+        "permissions": {},
+        "defaults": {"run": {"shell": "bash"}},
+        "jobs": {
+            "lock": _lock(pieces),
+            "sources": _sources(pieces),
+            "shared": _shared(pieces),
+            "first": _cells(pieces, "first"),
+            "others": _cells(pieces, "others"),
+        },
+    }
+
+
+def _lock(pieces: Pieces) -> Job:
+    words = (
+        'rocm-wheels lock --line "$LINE" --platform "$PLATFORM" --rocm-version "$ROCM" --python "$PYTHONS"'
+        f" -o {LOCK}"
+    )
+    given = {name: _SELECTED[name] for name in ("LINE", "PLATFORM", "ROCM", "PYTHONS")}
+    return job(
+        HOSTED,
+        30,
+        [
+            *pieces.begin(),
+            *(matrix_step(name, rows) for name, rows in _ROWS.items()),
+            run("lock", words, given),
+            pieces.upload(f"lock-{OF_LINE}", LOCK),
+        ],
+        outputs={
+            said: expression(f"steps.{name}.outputs.{said}")
+            for name in _OUTPUTS
+            for said in (name, f"{name}_count")
+        },
+    )
+
+
+def _sources(pieces: Pieces) -> Job:
+    return job(
+        "${{ matrix.builder }}",
+        "${{ matrix.minutes }}",
+        [
+            *pieces.begin(image="build_image"),
+            pieces.download(f"lock-{OF_LINE}"),
+            run("check out, patch, hipify", f"rocm-wheels checkout --lock {LOCK} --repo sources"),
+            run("pack", f"rocm-wheels sources pack {SOURCES} --repo sources"),
+            pieces.upload(f"sources-{OF_LINE}", SOURCES, days=3),
+        ],
+        needs=["lock"],
+        strategy=each("line", of="lock"),
+        container=_container(),
+    )
+
+
+def _shared(pieces: Pieces) -> Job:
+    return job(
+        "${{ matrix.builder }}",
+        "${{ matrix.minutes }}",
+        [
+            *_with_sources(pieces),
+            pieces.restore_cache(),
+            run("build what all families share", _BUILD, _build_environment()),
+            pieces.upload("shared-${{ matrix.name }}", "wheels/*.whl"),
+        ],
+        needs=["lock", "sources"],
+        name="shared (${{ matrix.name }})",
+        strategy=each("pythons", of="lock"),
+        container=_container(),
+    )
+
+
+def _cells(pieces: Pieces, which: str) -> Job:
+    """Return the job of the first cells, which fill the compiler cache, or of the others, which read it.
+
+    The others wait for the first, and go on without it: a cell that fails costs nobody else a night.
+    """
+    build = run("build", f"{_BUILD} --triton-wheel shared", _build_environment())
+    companions = pieces.upload("companions-${{ matrix.shared }}", "${{ matrix.companions }}")
+    steps = [
+        *_with_sources(pieces),
+        pieces.restore_cache(),
+        pieces.download("shared-${{ matrix.shared }}", "shared"),
+        build,
+        pieces.upload("wheels-${{ matrix.name }}", "${{ matrix.wheels }}"),
+        when(companions, "${{ matrix.leads && matrix.companions != '' }}"),
+    ]
+    counted = f"needs.lock.outputs.{which}_count != '0'"
+    condition = f"!cancelled() && needs.sources.result == 'success' && {counted}"
+    return job(
+        "${{ matrix.builder }}",
+        "${{ matrix.minutes }}",
+        [*steps, pieces.save_cache()] if which == "first" else steps,
+        needs=["lock", "sources", "shared", *(["first"] if which == "others" else [])],
+        if_=expression(condition),
+        name="build (${{ matrix.name }})",
+        strategy=each(which, of="lock"),
+        container=_container(),
+    )
+
+
+def _with_sources(pieces: Pieces) -> list[Step]:
+    return [
+        *pieces.begin("${{ matrix.python }}", image="build_image"),
+        pieces.download(f"lock-{OF_LINE}"),
+        pieces.download(f"sources-{OF_LINE}"),
+        run("unpack", f"rocm-wheels sources unpack {SOURCES} --repo sources"),
+    ]
+
+
+def _build_environment() -> dict[str, str]:
+    return {
+        "PROJECTS": "${{ matrix.projects }}",
+        "PYTHON": "${{ matrix.python }}",
+        "TARGETS": "${{ matrix.targets }}",
+        "EXTRAS": "${{ matrix.extras }}",
+        "ROCM_INDEX": "${{ inputs.rocm_index }}",
+        "CCACHE_DIR": CCACHE,
+    }
+
+
+def _container() -> dict[str, Noted]:
+    """Return the container of a job that builds; with an empty image there is none (actions/runner#2235)."""
+    return {"image": Noted("${{ inputs.build_image }}", GIVEN_BY_DIGEST)}

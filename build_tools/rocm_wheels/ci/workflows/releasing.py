@@ -1,0 +1,282 @@
+"""Sets of wheels: staged, tested, judged by a gate and, where somebody asks for it, promoted.
+
+- ``release-family.yml``: the set of one family of a line, so that what one job says of it (its id, its index)
+  reaches the others; jobs of a matrix cannot say anything apart
+- ``release-line.yml``: builds a line (``build-line.yml``), then does that for each family
+
+Only jobs that write to the store may ask for a token to do so, and none of them runs what was built. Machines
+with GPUs, which do, hand their results over as artifacts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_step
+from rocm_wheels.ci.workflows.pieces import (
+    GIVEN_BY_DIGEST,
+    HOSTED,
+    STORE,
+    STORE_AND_ATTEST,
+    Job,
+    Pieces,
+    Step,
+    Workflow,
+    calling,
+    each,
+    expression,
+    inputs,
+    job,
+    run,
+    when,
+)
+from rocm_wheels.ci.workflows.text import Noted
+
+_STORE: dict[str, tuple[str, Any]] = {
+    "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
+    "channel": ("channel whose gate judges: nightly, prerelease or stable", ...),
+    "promote": ("whether to show on the channel what its gate lets pass", False),
+    "test_image": ("image to test in, by digest; empty: on the machine itself", ""),
+}
+_FAMILY = {
+    **{name: GIVEN[name] for name in ("trigger", "line", "platform")},
+    "families": ("the GPU family", ...),
+    "pythons": GIVEN["pythons"],
+    "rocm_version": GIVEN["rocm_version"],
+    "rocm_index": GIVEN["rocm_index"],
+    **_STORE,
+}
+_SAVING = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", True)}
+OF_SET = "${{ inputs.families }}-" + OF_LINE
+DEVICES = "--device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video --security-opt=seccomp=unconfined"
+_STAGED = {
+    "SET": "${{ needs.stage.outputs.set }}",
+    "STORE": "${{ inputs.store }}",
+    "FAMILY": "${{ inputs.families }}",
+}
+_CHANNEL = {"CHANNEL": "${{ inputs.channel }}"}
+_ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
+GATE = f'rocm-wheels gate {_ONE} --channel "$CHANNEL" --explain'
+PROMOTE = f'rocm-wheels promote {_ONE} --channel "$CHANNEL"'
+
+
+def release_family(pieces: Pieces) -> Workflow:
+    """Return ``release-family.yml``."""
+    staged = "!cancelled() && needs.stage.outputs.set != ''"
+    return {
+        "name": "release a family",
+        "on": {"workflow_call": {"inputs": inputs(_FAMILY)}},
+        "permissions": {},
+        "defaults": {"run": {"shell": "bash"}},
+        "jobs": {
+            "stage": _stage(pieces),
+            "test": _test(pieces, staged),
+            "results": _results(pieces, staged),
+            "gate": _gate(pieces, staged),
+            "promote": _promote(pieces),
+        },
+    }
+
+
+def release_line(pieces: Pieces) -> Workflow:
+    """Return ``release-line.yml``."""
+    handed = {name: expression(f"inputs.{name}") for name in GIVEN}
+    own = {name: expression(f"inputs.{name}") for name in _FAMILY}
+    rows = {"families": "${{ matrix.family }}", "pythons": "${{ matrix.pythons }}"}
+    del pieces  # it calls others, and has no steps
+    return {
+        "name": "release a line",
+        "on": {"workflow_call": {"inputs": inputs({**GIVEN, **_STORE, **_SAVING})}},
+        "permissions": {},
+        "jobs": {
+            "build": calling(
+                "build-line.yml",
+                {**handed, "save_cache": "${{ inputs.save_cache }}"},
+                {"contents": "read"},
+                name="build",
+            ),
+            "family": calling(
+                "release-family.yml",
+                {**own, **rows},
+                STORE_AND_ATTEST,
+                name="${{ matrix.name }}",
+                needs=["build"],
+                if_="${{ !cancelled() && needs.build.outputs.families_count > 0 }}",
+                strategy=each("families", of="build"),
+            ),
+        },
+    }
+
+
+def _stage(pieces: Pieces) -> Job:
+    stage = f'rocm-wheels stage "$STORE" wheels/*.whl --lock {LOCK} --family "$FAMILY" --outputs'
+    own = {name: _STAGED[name] for name in ("STORE", "FAMILY")}
+    this = {**own, "SET": "${{ steps.stage.outputs.set }}"}
+    done = "${{ !cancelled() && steps.stage.outcome == 'success' }}"
+    attest = pieces.uses("actions/attest-build-provenance", subject_path="wheels/*.whl")
+    return job(
+        HOSTED,
+        120,
+        [
+            *pieces.begin(s3=True),
+            matrix_step("tested", "tested"),
+            pieces.download(f"lock-{OF_LINE}"),
+            pieces.download_all("wheels-${{ inputs.families }}-cp*-" + OF_LINE, "wheels"),
+            pieces.download_all(f"shared-cp*-{OF_LINE}", "wheels"),
+            pieces.download_all(f"companions-cp*-{OF_LINE}", "wheels"),
+            when(attest, "${{ startsWith(inputs.store, 's3://') }}"),
+            pieces.credentials(),
+            run("stage", stage, own, id="stage"),
+            run("verify", "rocm-wheels verify wheels/*.whl --json > verify.json", if_=done),
+            run(
+                "what installers would pick",
+                'rocm-wheels resolve-check "$INDEX" wheels/*.whl --json > resolve-check.json',
+                {"INDEX": "${{ steps.stage.outputs.index }}"},
+                if_=done,
+            ),
+            run(
+                "write it down",
+                f"rocm-wheels evidence add {_ONE} --from verify.json --from resolve-check.json",
+                this,
+                if_=done,
+            ),
+        ],
+        permissions=STORE_AND_ATTEST,
+        outputs={
+            "set": "${{ steps.stage.outputs.set }}",
+            "index": "${{ steps.stage.outputs.index }}",
+            "tested": "${{ steps.tested.outputs.tested }}",
+            "tested_count": "${{ steps.tested.outputs.tested_count }}",
+        },
+    )
+
+
+def _test(pieces: Pieces, staged: str) -> Job:
+    """Return the job on machines with GPUs: it can read, and write nothing but an artifact."""
+    python = {"PYTHON": "${{ steps.python.outputs.python-path || 'python3' }}"}
+    where = '--target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS" --pre'
+    install = f"rocm-wheels install torch torchvision torchaudio triton pytest {where}"
+    apex = f"rocm-wheels install torch apex {where}"
+    given = {
+        **python,
+        "INDEX": "${{ needs.stage.outputs.index }}",
+        "ROCM_INDEX": "${{ inputs.rocm_index }}",
+        "TARGETS": "${{ matrix.targets }}",
+    }
+    smoke = (
+        'python3 build_tools/run_pytorch_smoke_tests.py --target-python "$PYTHON" --wheels wheels'
+        ' --amdgpu-family "$FAMILY" --require-gpu --output-dir smoke-results'
+    )
+    return job(
+        "${{ matrix.tester }}",
+        "${{ matrix.test_minutes }}",
+        [
+            *pieces.begin("${{ matrix.python }}", image="test_image"),
+            pieces.download("wheels-${{ matrix.name }}", "wheels"),
+            pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
+            pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
+            run("install from the index of the set", install, given),
+            run("apex, too", apex, given, if_="${{ contains(matrix.projects, 'apex') }}"),
+            run("smoke tests", smoke, {**python, "FAMILY": "${{ matrix.family }}"}, id="smoke"),
+            when(
+                pieces.upload("smoke-${{ matrix.name }}", "smoke-results"),
+                "${{ !cancelled() && steps.smoke.outcome != 'skipped' }}",
+            ),
+        ],
+        needs=["stage"],
+        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
+        name="test (${{ matrix.name }})",
+        strategy=each("tested", of="stage"),
+        container={"image": Noted("${{ inputs.test_image }}", GIVEN_BY_DIGEST), "options": DEVICES},
+    )
+
+
+def _results(pieces: Pieces, staged: str) -> Job:
+    """Return the job that writes down what machines with GPUs found, which may write to no store."""
+    add = f'rocm-wheels evidence add {_ONE} --from smoke-results/results.json --host-kind "$KIND"'
+    return job(
+        HOSTED,
+        20,
+        [
+            *pieces.begin(s3=True),
+            pieces.download("smoke-${{ matrix.name }}", "smoke-results"),
+            pieces.credentials(),
+            run("write it down", add, {**_STAGED, "KIND": "${{ matrix.tester }}"}),
+        ],
+        permissions=STORE,
+        needs=["stage", "test"],
+        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
+        name="results (${{ matrix.name }})",
+        strategy=each("tested", of="stage"),
+    )
+
+
+def _gate(pieces: Pieces, staged: str) -> Job:
+    return job(
+        HOSTED,
+        20,
+        [*pieces.begin(s3=True), pieces.credentials(), run("gate", GATE, {**_STAGED, **_CHANNEL})],
+        permissions=STORE,
+        needs=["stage", "results"],
+        if_=expression(staged),
+    )
+
+
+def _promote(pieces: Pieces) -> Job:
+    return job(
+        HOSTED,
+        60,
+        [*pieces.begin(s3=True), pieces.credentials(), run("promote", PROMOTE, {**_STAGED, **_CHANNEL})],
+        permissions=STORE,
+        needs=["stage", "gate"],
+        if_="${{ !cancelled() && inputs.promote && needs.gate.result == 'success' }}",
+        environment="${{ inputs.channel }}",
+        concurrency={"group": f"promote-{OF_SET}", "cancel-in-progress": False},
+    )
+
+
+def promote_by_hand(pieces: Pieces, families: list[str], channels: list[str]) -> Workflow:
+    """Return ``promote.yml``: somebody shows a staged set on a channel, once its gate lets it pass."""
+    given: dict[str, tuple[str, Any]] = {
+        "set": ("the set, or how its id begins", ...),
+        "family": ("its GPU family", tuple(families)),
+        "channel": ("where to show it", tuple(channels)),
+        "store": ("another store than the usual one", ""),
+    }
+    named = {
+        "STORE": "${{ inputs.store || vars.ROCM_WHEELS_STORE }}",
+        "SET": "${{ inputs.set }}",
+        "FAMILY": "${{ inputs.family }}",
+        **_CHANNEL,
+    }
+    steps: list[Step] = [
+        *pieces.begin(s3=True),
+        when(_always(pieces), "${{ vars.ROCM_WHEELS_STORE_ROLE != '' }}"),
+    ]
+    return {
+        "name": "promote",
+        "run-name": "promote ${{ inputs.set }} to ${{ inputs.channel }}",
+        "on": {"workflow_dispatch": {"inputs": inputs(given, by_hand=True)}},
+        "permissions": {},
+        "concurrency": {
+            "group": "promote-${{ inputs.family }}-${{ inputs.channel }}",
+            "cancel-in-progress": False,
+        },
+        "defaults": {"run": {"shell": "bash"}},
+        "jobs": {
+            "gate": job(HOSTED, 20, [*steps, run("gate", GATE, named)], permissions=STORE),
+            "promote": job(
+                HOSTED,
+                60,
+                [*steps, run("promote", PROMOTE, named)],
+                permissions=STORE,
+                needs=["gate"],
+                environment="${{ inputs.channel }}",
+            ),
+        },
+    }
+
+
+def _always(pieces: Pieces) -> Step:
+    step = pieces.credentials()
+    return {key: value for key, value in step.items() if key != "if"}

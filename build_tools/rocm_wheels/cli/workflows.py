@@ -1,0 +1,81 @@
+"""``rocm-wheels workflows``: the workflows of GitHub, written down from our tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.errors import DataError, UsageError
+
+
+@click.group("workflows")
+def group() -> None:
+    """Write the workflows of GitHub: what they hold is in our tables, what they decide in our commands."""
+
+
+@group.command("write")
+@click.option(
+    "--dir",
+    "folder",
+    type=GivenPath(file_okay=False),
+    help="Where they go [default: .github/workflows in the clone].",
+)
+@click.option(
+    "--check", is_flag=True, help="Write nothing; fail when what is there is not what would be written."
+)
+@click.option(
+    "--allow-unresolved",
+    is_flag=True,
+    help="Write them with actions whose commit nobody has read; they say so, and GitHub refuses to run them.",
+)
+def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
+    """Write all workflows. Actions are pinned by commits (data/actions.yaml)."""
+    from rocm_wheels.ci.workflows.files import COMMAND, differing, require_resolved, texts, write_all
+    from rocm_wheels.model.actions import actions_table
+    from rocm_wheels.model.ci import ci_table
+
+    place, actions = folder or _place(), actions_table()
+    if not allow_unresolved:
+        require_resolved(actions)
+    wanted = texts(ci_table(), actions)
+    if not check:
+        changed = write_all(place, wanted)
+        for path in changed:
+            click.echo(f"{path}{'' if path.exists() else ' (deleted)'}")
+        log.note(f"{len(wanted)} workflows in {place}, {len(changed)} changed")
+        return
+    if found := differing(place, wanted):
+        raise DataError("\n".join(found), tip=f"`{COMMAND}` writes them anew")
+    log.note(f"{len(wanted)} workflows in {place} are what would be written")
+
+
+@group.command("show")
+@click.argument("name")
+def show(name: str) -> None:
+    """Print a workflow: nightly, build-line.yml, …."""
+    from rocm_wheels.ci.workflows.files import texts
+    from rocm_wheels.model.actions import actions_table
+    from rocm_wheels.model.ci import ci_table
+    from rocm_wheels.records import did_you_mean
+
+    made = texts(ci_table(), actions_table())
+    wanted = name if name.endswith(".yml") else f"{name}.yml"
+    if wanted not in made:
+        raise UsageError(
+            f"there is no workflow {name!r}{did_you_mean(wanted, made)}",
+            tip=f"there are {', '.join(one.removesuffix('.yml') for one in made)}",
+        )
+    click.echo(made[wanted], nl=False)
+
+
+def _place() -> Path:
+    from rocm_wheels.workspace import home, in_clone
+
+    if not in_clone():
+        raise UsageError(
+            "this is no clone of the project, where workflows have their place", tip="give --dir"
+        )
+    return home() / ".github" / "workflows"

@@ -1,0 +1,68 @@
+"""The actions of GitHub that workflows use, each at one commit.
+
+Owns ``data/actions.yaml``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pydantic import Field, field_validator
+
+from rocm_wheels.model.names import data_folder
+from rocm_wheels.records import Record, load
+
+UNRESOLVED = "unresolved"
+_SHA = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+")
+
+
+class Action(Record):
+    """A release of an action: its tag, the commit that the tag named when it was ``read`` in ``source``."""
+
+    version: str = Field(pattern=r"^v\d+(\.\d+){0,2}$")
+    sha: str
+    source: str = Field(pattern="^https://")
+    read: str = ""
+
+    @field_validator("sha")
+    @classmethod
+    def _is_commit(cls, value: str) -> str:
+        if value != UNRESOLVED and not _SHA.fullmatch(value):
+            raise ValueError(f"{value!r} is no commit (40 hexadecimal digits), nor `{UNRESOLVED}`")
+        return value
+
+    @property
+    def resolved(self) -> bool:
+        """Tell whether somebody has read its commit."""
+        return self.sha != UNRESOLVED
+
+
+class ActionsTable(Record):
+    """The whole of ``data/actions.yaml``: actions by ``owner/repository``."""
+
+    actions: Mapping[str, Action]
+
+    @field_validator("actions")
+    @classmethod
+    def _are_named(cls, value: Mapping[str, Action]) -> Mapping[str, Action]:
+        for name, action in value.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no repository of an action: owner/name")
+            if not action.source.endswith(f"/{name}"):
+                raise ValueError(f"{name}: `source` is not its own repository, but {action.source}")
+            if action.resolved != bool(action.read):
+                raise ValueError(f"{name}: `read` says when `sha` was read, and is there where that was")
+        return value
+
+
+def actions_table() -> ActionsTable:
+    """Return the table."""
+    return _table()
+
+
+@lru_cache
+def _table() -> ActionsTable:
+    return load(data_folder() / "actions.yaml", ActionsTable)
