@@ -165,6 +165,42 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert told.stdout.split() == ["2.9.1+rocm7.1.0", "2.9.1+rocm7.1.0", RC]
 
 
+def test_the_next_candidate_of_a_version_gets_a_build_tag(
+    wheels: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one was finalized and its tests failed: its names are taken, and the version stays."""
+    store = FolderStore(tmp_path / "store")
+    first = final(store, staged(store, wheels), tmp_path / "work").staged.document
+    made = drafts()
+    for draft in made[1:]:
+        draft.version = draft.version.replace("rc1+", "rc2+")
+        draft.requires = [one.replace("2.9.1rc1", "2.9.1rc2") for one in draft.requires]
+        draft.members = {name: text.replace(b"1rc1+", b"1rc2+") for name, text in draft.members.items()}
+        old, new = f"-{draft.version.replace('rc2', 'rc1')}.d", f"-{draft.version}.d"
+        draft.members = {name.replace(old, new): text for name, text in draft.members.items()}
+    made[1].members["torch/mended.py"] = b""
+    second = staged(store, [wheels[0], *(draft.write(tmp_path) for draft in made[1:])])
+    words = ["finalize", str(tmp_path / "store"), "--set", second.id, "--keep", "triton"]
+    words += ["--rocm-version", "7.1.0", "--work-dir", str(tmp_path)]
+    capsys.readouterr()
+    assert run_command(cli, words) == 15
+    said = capsys.readouterr().err
+    assert f"other bytes under the same name: torch-2.9.1+rocm7.1.0-{TAG}.whl" in said
+    assert "finalize with --build-tag 1" in said
+    assert run_command(cli, [*words, "--build-tag", "x"]) == 2
+    assert "'x' is not a build tag" in capsys.readouterr().err
+    assert run_command(cli, [*words, "--build-tag", "1", "--json"]) == 0
+    done = find_set(store, json.loads(capsys.readouterr().out)["set"])
+    assert (done.version, done.origin) == (first.version, second.id)
+    names = {file.project: file for file in done.files}
+    assert names["torch"].name == f"torch-2.9.1+rocm7.1.0-1-{TAG}.whl"
+    assert names["triton"].name == f"triton-3.5.0-{TAG}.whl"
+    torch = tmp_path / "store" / PLACES.file(names["torch"].sha256, names["torch"].name)
+    assert b"Build: 1" in contents(torch)["torch-2.9.1+rocm7.1.0.dist-info/WHEEL"]
+    assert run_command(cli, [*words, "--build-tag", "1"]) == 0
+    assert "is staged already" in capsys.readouterr().out
+
+
 def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))

@@ -36,6 +36,13 @@ if TYPE_CHECKING:
     help="What the set's ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
 )
 @click.option(
+    "--build-tag",
+    "build",
+    default="",
+    metavar="TAG",
+    help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
+)
+@click.option(
     "--work-dir",
     type=GivenPath(),
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
@@ -53,6 +60,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     to: tuple[str, ...],
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
+    build: str,
     work_dir: Path | None,
     unconditional: bool,
     dry_run: bool,
@@ -73,7 +81,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     store, layout, document = chosen.find()
     places = Places(layout, document.family)
-    plan = plan_final(store, places, document, read_wishes(document, to, keep, rocm))
+    plan = plan_final(store, places, document, read_wishes(document, to, keep, rocm, build))
     _warn(plan)
     if dry_run:
         _show(plan, as_json, _looked_at(store, places, plan), {"dry_run": True})

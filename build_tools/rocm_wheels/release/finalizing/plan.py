@@ -23,6 +23,7 @@ from rocm_wheels.release.stores.store import Store
 from rocm_wheels.sources.lock.file import parse_lock
 from rocm_wheels.wheels.archive.edits import Edit, edited_name
 from rocm_wheels.wheels.metadata import parse_metadata
+from rocm_wheels.wheels.names import split_wheel_name
 
 _JOBS = 8
 _PUT_BACK = "a set never changes: put the file back from a copy of the store, or stage the wheels again"
@@ -48,6 +49,11 @@ class Change:
     def stays(self) -> bool:
         """Whether it is in the new set as it is."""
         return self.name == self.file.name
+
+    @property
+    def builds(self) -> tuple[str, str]:
+        """The old and the new build tag; "": none."""
+        return split_wheel_name(self.file.name).build, split_wheel_name(self.name).build
 
     @property
     def looked_at(self) -> tuple[str, ...]:
@@ -85,7 +91,7 @@ def plan_final(store: Store, places: Places, document: SetDocument, wishes: Wish
         built = document.rocm_of(file) or ""
         rocm = (built, wishes.rocm[built]) if built in wishes.rocm else None
         try:
-            changes.append(_change(file, requires, versions[file.name], moved, rocm, projects))
+            changes.append(_change(file, requires, versions[file.name], moved, rocm, projects, wishes.build))
         except ReleaseError as fault:
             faults.append(f"{file.name}: {fault}")
     if faults:
@@ -114,6 +120,7 @@ def _change(  # noqa: PLR0917 - all that is known of one wheel
     moved: Moved,
     rocm: tuple[str, str] | None,
     projects: Sequence[Project],
+    build: str,
 ) -> Change:
     project = recipe_of(file.project, projects)
     if project is None:
@@ -128,7 +135,7 @@ def _change(  # noqa: PLR0917 - all that is known of one wheel
         gone = ", ".join(old for old, _ in pairs)
         say = f"say --to {file.project}=VERSION in the place of --keep"
         raise ReleaseError(f"it stays, and requires {gone}, which the new set has not: {say}")
-    name = file.name if stays else edited_name(file.name, Edit(version=version))
+    name = file.name if stays else edited_name(file.name, Edit(version=version, build=build or None))
     return Change(file, version, name, pairs, rocm, project, move)
 
 

@@ -62,8 +62,10 @@ def _written(store: Store, places: Places, change: Change, folder: Path) -> Writ
     members = _members(source, change)
     target = folder / "new" / change.name
     if not target.exists() or _unmeant(source, target, change, members):
+        old_build, build = change.builds
         edit = Edit(
             version=change.version,
+            build=build if build != old_build else None,
             requirements=lambda old: [change.move(text) for text in old],
             members=members,
         )
@@ -122,9 +124,11 @@ def _unmeant(source: Path, target: Path, change: Change, members: Mapping[str, b
         return [str(damaged)]
     gone, come = sorted(old for old, _ in change.requires), sorted(new for _, new in change.requires)
     metadata = {"version": ([change.file.version], [change.version]), "requires-dist": (gone, come)}
+    parts = {"version": (change.file.version, change.version), "build": change.builds}
+    fields = {name: pair for name, pair in parts.items() if pair[0] != pair[1]}
     meant = WheelDiff(
-        fields={"version": (change.file.version, change.version)},
-        changed=sorted(members),
+        fields=fields,
+        changed=sorted([*members, *(["*.dist-info/WHEEL"] if "build" in fields else [])]),
         metadata={name: pair for name, pair in metadata.items() if pair[0] != pair[1]},
     )
     faults = [name for name, text in members.items() if there.get(name) != text]

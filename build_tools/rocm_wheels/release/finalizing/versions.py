@@ -16,11 +16,15 @@ from rocm_wheels.release.sets import SetDocument, SetFile
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions."""
+    """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions.
+
+    ``build`` is the build tag of all wheels that are written anew; "": that of the old ones.
+    """
 
     to: Mapping[str, str] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     rocm: Mapping[str, str] = field(default_factory=dict)
+    build: str = ""
 
     def of(self, project: str) -> tuple[str | None, bool]:
         """Return the version that was asked for, and whether a project stays; parts follow their whole."""
@@ -30,7 +34,9 @@ class Wishes:
         )
 
 
-def read_wishes(document: SetDocument, to: Sequence[str], keep: Sequence[str], rocm: Sequence[str]) -> Wishes:
+def read_wishes(
+    document: SetDocument, to: Sequence[str], keep: Sequence[str], rocm: Sequence[str], build: str = ""
+) -> Wishes:
     """Return what the words of a command mean for a set. Raises UsageError."""
     wanted: dict[str, str] = {}
     for word in to:
@@ -44,7 +50,7 @@ def read_wishes(document: SetDocument, to: Sequence[str], keep: Sequence[str], r
     kept = frozenset(_known(document, name, "--keep") for name in keep)
     if both := sorted(kept & wanted.keys()):
         raise UsageError(f"{', '.join(both)} cannot be kept and get another version")
-    return Wishes(wanted, kept, dict(_renamed_rocm(document, word) for word in rocm))
+    return Wishes(wanted, kept, dict(_renamed_rocm(document, word) for word in rocm), build)
 
 
 def final_versions(document: SetDocument, wishes: Wishes) -> Mapping[str, str]:

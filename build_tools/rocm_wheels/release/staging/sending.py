@@ -117,10 +117,12 @@ def refuse_taken_names(store: Store, plan: StagePlan) -> None:
 
 def _taken(names: list[str], plan: StagePlan) -> ReleaseError:
     more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    how = f"a build tag and stage those: rocm-wheels wheel retag --build 1 --output-dir NEW {names[0]}"
+    if plan.document.origin is not None:  # they were made by us, and are gone soon
+        how = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
     return ReleaseError(
         f"{plan.places.family} has other bytes under the same name: {', '.join(names[:_MOST_SHOWN])}{more}",
-        tip="a name belongs to its bytes for good, for they are in people's lock files; give the new wheels "
-        f"a build tag and stage those: rocm-wheels wheel retag --build 1 --output-dir NEW {names[0]}",
+        tip=f"a name belongs to its bytes for good, for they are in people's lock files; give the new wheels {how}",
     )
 
 
@@ -143,7 +145,7 @@ def _same(there: SetDocument, ours: SetDocument, where: str) -> SetDocument:
     differ = [name for name in SetDocument.model_fields if getattr(there, name) != getattr(ours, name)]
     raise ReleaseError(
         f"{where} is staged already, with another {', '.join(differ)}",
-        tip="a set that is there never changes",
+        tip=f"a set that is there never changes; its wheels have these very bytes: go on with {there.id}",
     )
 
 
