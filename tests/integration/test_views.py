@@ -492,3 +492,6 @@ def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by na
     assert everything(sets.home / "rename") == before
     assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 15
     assert "nothing was promoted in" in capsys.readouterr().err
+    (tmp_path / "begun/v2/gfx94X-dcgpu/files").mkdir(parents=True)  # as a promotion leaves it that was killed
+    assert run_command(cli, ["refresh", str(tmp_path / "begun")]) == 0
+    assert f"there is no channel in {tmp_path / 'begun'} yet" in capsys.readouterr().err

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice
 from rocm_wheels.hosts.install.asked import device_extras, read_packages, requirements, steady, torch_wanted
 from rocm_wheels.hosts.install.belonging import left_unmet, unmet
 from rocm_wheels.hosts.install.cache import Cache, Validators, amount, cache_folder
-from rocm_wheels.hosts.install.offers import Offer, same_build
-from rocm_wheels.hosts.install.resolve import installer_environment
+from rocm_wheels.hosts.install.offers import Offer, Offers, same_build
+from rocm_wheels.hosts.install.resolve import explained, installer_environment
 from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, meant, only_pure, stranger
 from rocm_wheels.hosts.installed.distributions import Distribution
 
@@ -40,6 +41,36 @@ FORMS = [
 @pytest.mark.parametrize(("words", "texts"), FORMS)
 def test_pips_version_forms_are_read(words: list[str], texts: list[str]) -> None:
     assert [one.text for one in read_packages(words, MARKERS)] == texts
+
+
+class Looked:
+    """Offers of an index, of which some were looked up in vain."""
+
+    faults: tuple[()] = ()
+    left_out: tuple[str, ...] = ()
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+
+    def not_offered(self) -> list[str]:
+        return list(self.missing)
+
+
+@pytest.mark.parametrize(
+    ("said", "missing", "tip"),
+    [
+        ("Because there is no version of rocm[libraries]==7.1.0 and", "rocm", "has it with --rocm-index"),
+        ("Because rocm-sdk-core was not found in the package registry", "rocm-sdk-core", "--rocm-index"),
+        ("Because triton was not found in the package registry", "triton", "has it with --index"),
+        ("Because there are no versions of triton and you require", "triton", "has it with --index"),
+        ("Because pytorch-triton was not found in the package registry", "triton", "name versions that go"),
+        ("Because there is no version of triton-extra==1", "triton", "name versions that go"),
+        ("Because numpy was not found in the package registry", "numpy", "name versions that go"),
+    ],
+)
+def test_what_no_index_has_is_told_with_the_option_that_helps(said: str, missing: str, tip: str) -> None:
+    found = explained(HostError(said), cast("Offers", Looked(missing)))
+    assert found.tip and tip in found.tip
 
 
 WRONG = [

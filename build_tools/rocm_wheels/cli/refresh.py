@@ -90,6 +90,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     if public_url is not None or other_indexes:
         set_public(used, layout, public_url, other_indexes or None)
     refresher = refresher_of(used, layout, rules)
+    if not channels:  # of a promotion that was killed early there are only files
+        log.note(f"there is no channel in {opened.url} yet: `rocm-wheels promote` makes them")
     done, failures = _refresh(refresher, channels)
     changed = refresher.support(families)
     _show(store, done, changed, rehearsal.writes if rehearsal else None, store_layout, as_json=as_json)
@@ -180,11 +182,13 @@ def _families(store: Store, layout: Layout, family: str | None) -> list[str]:
 
     known = families(store, area="release", layout=layout)
     if not known:
-        raise ReleaseError(f"nothing was promoted in {store.url}")
+        tip = "`rocm-wheels promote` shows a staged set; `rocm-wheels releases` lists those"
+        raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
     if family is None:
         return known
     if family not in known:
-        raise UsageError(f"{store.url} has no releases of {family}{did_you_mean(family, known)}")
+        tip = f"it has {', '.join(known)}"
+        raise UsageError(f"{store.url} has no releases of {family}{did_you_mean(family, known)}", tip=tip)
     return [family]
 
 

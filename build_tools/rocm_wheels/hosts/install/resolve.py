@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels import process
 from rocm_wheels.errors import HostError, RocmWheelsError
 from rocm_wheels.hosts.install.offers import Offer, Offers
-from rocm_wheels.hosts.install.rule import is_closed, stranger
+from rocm_wheels.hosts.install.rule import is_closed, is_rocm, stranger
 from rocm_wheels.hosts.install.target import Target
 from rocm_wheels.sdk.uv import uv_environment, uv_program
 
@@ -72,7 +72,7 @@ class Resolver:
                     what="resolving",
                 )
             except HostError as cause:
-                raise _explained(cause, self.offers) from None
+                raise explained(cause, self.offers) from None
             lines = [line.partition("==") for line in pins.read_text(encoding="utf-8").splitlines()]
         return [(canonicalize_name(name), version.split()[0]) for name, _, version in lines if version]
 
@@ -115,7 +115,7 @@ def installer_environment(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _explained(cause: RocmWheelsError, offers: Offers) -> HostError:
+def explained(cause: RocmWheelsError, offers: Offers) -> HostError:
     """Say what lies behind a resolver's failure."""
     said = _VIEW.sub("the index", str(cause))
     if offers.faults:
@@ -124,12 +124,13 @@ def _explained(cause: RocmWheelsError, offers: Offers) -> HostError:
             f"{project} could not be looked up: {why}",
             tip="without it nothing is resolved, and nothing was installed; run the same command again later",
         )
-    missing = [name for name in offers.not_offered() if f"{name} was not found" in said]
+    missing = [name for name in offers.not_offered() if _is_missed(name, said)]
     if missing and is_closed(missing[0]):
+        option = "--rocm-index" if is_rocm(missing[0]) else "--index"
         return HostError(
             f"{said}\n{missing[0]} holds code for GPUs and is only taken from the index that was chosen,"
             " which has none for this Python and platform",
-            tip="name an index that has it with --index",
+            tip=f"name an index that has it with {option}",
         )
     if left_out := [name for name in offers.left_out if re.search(rf"\b{re.escape(name)}\b", said)]:
         return HostError(
@@ -138,6 +139,12 @@ def _explained(cause: RocmWheelsError, offers: Offers) -> HostError:
             tip="name another version of it, or an index that has it with --index",
         )
     return HostError(said, tip="name versions that go together, such as 'torch==2.9.*'; or another --index")
+
+
+def _is_missed(name: str, said: str) -> bool:
+    """Tell whether a resolver found nothing of a project; uv says it in two ways, with extras and without."""
+    word = re.escape(name)
+    return re.search(rf"(?<![\w.-]){word} was not found|no versions? of {word}(?![\w.-])", said) is not None
 
 
 def _in_order(found: Sequence[Offer], offers: Offers, target: Target) -> list[Offer]:

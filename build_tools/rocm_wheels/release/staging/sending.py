@@ -122,7 +122,8 @@ def _taken(names: list[str], plan: StagePlan) -> ReleaseError:
         how = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
     return ReleaseError(
         f"{plan.places.family} has other bytes under the same name: {', '.join(names[:_MOST_SHOWN])}{more}",
-        tip=f"a name belongs to its bytes for good, for they are in people's lock files; give the new wheels {how}",
+        tip="a name belongs to its bytes for good, for they are in people's lock files; give the new wheels "
+        + how,
     )
 
 
