@@ -73,6 +73,12 @@ class HostError(RocmWheelsError):
     exit_code = 17
 
 
+class EngineError(RocmWheelsError):
+    """No container engine can be used here, or it could not do what was asked."""
+
+    exit_code = 18
+
+
 class Unexpected(RocmWheelsError):
     """A bug of ours in another process, which has shown its traceback."""
 

@@ -24,12 +24,11 @@ from typing import IO
 
 from rocm_wheels import ending, groups
 from rocm_wheels.errors import BuildError, RocmWheelsError, named
-from rocm_wheels.shell import hide_secrets, secrets_of, shell_line
+from rocm_wheels.shell import failed, hide_secrets, secrets_of, shell_line, tip_for
 
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 _TAIL_LINES = 15
-_FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -112,7 +111,7 @@ def run(
     if expired.fired:
         raise error(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode and check is not None:
-        raise check(_failure(name, child.returncode, tail), tip=_tip(tail, tip))
+        raise check(failed(name, child.returncode, tail), tip=tip_for(tail, tip))
     return Finished(child.returncode, time.monotonic() - begin)
 
 
@@ -148,8 +147,35 @@ def capture(
         _ended(child)
     if child.returncode:
         said = hide_secrets((err or out).decode("utf-8", "replace"), secrets_of(env)).splitlines()
-        raise check(_failure(name, child.returncode, said[-_TAIL_LINES:]), tip=_tip(said, tip))
+        raise check(failed(name, child.returncode, said[-_TAIL_LINES:]), tip=tip_for(said, tip))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+
+
+def attach(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str],
+    stdin: bool,
+    end: Callable[[], None] | None = None,
+    error: type[RocmWheelsError],
+) -> int:
+    """Run a program on our own terminal and in our own group; return its exit code, negative when killed.
+
+    At an interruption ``end`` is called, which may end it its own way; what is left is ended as any other.
+    """
+    name = f"`{shell_line(argv[:2])}`"
+    child = _start(argv, env=env, cwd=None, stderr=None, error=error, name=name, stdin=stdin, attached=True)
+    try:
+        return child.wait()
+    except BaseException:
+        for last in (*([end] if end else []), child.terminate, child.kill):
+            last()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_GRACE_SECONDS)
+                break
+        raise
+    finally:
+        _ended(child)
 
 
 def end_tree(child: subprocess.Popen[bytes]) -> None:
@@ -255,10 +281,11 @@ def _start(
     *,
     env: Mapping[str, str],
     cwd: Path | None,
-    stderr: int,
+    stderr: int | None,
     error: type[RocmWheelsError],
     name: str,
     stdin: bool = False,
+    attached: bool = False,
 ) -> subprocess.Popen[bytes]:
     if ending.is_near():
         raise error(f"{name} was not begun: interrupted")
@@ -267,10 +294,10 @@ def _start(
             [os.fspath(word) for word in argv],
             env=dict(env),
             cwd=cwd,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdin=(None if attached else subprocess.PIPE) if stdin else subprocess.DEVNULL,
+            stdout=None if attached else subprocess.PIPE,
             stderr=stderr,
-            start_new_session=not _WINDOWS,
+            start_new_session=not _WINDOWS and not attached,
         )
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
@@ -289,15 +316,3 @@ def _close(sink: IO[str] | None) -> None:
     if sink is not None:
         with contextlib.suppress(OSError):
             sink.close()
-
-
-def _tip(said: Sequence[str], tip: str | None) -> str | None:
-    """Return what to do about a full disk, whatever else a program was doing; else ``tip``."""
-    full = any(_FULL.search(line) for line in said)
-    return "free some space, then run the same command again" if full else tip
-
-
-def _failure(name: str, code: int, tail: Sequence[str]) -> str:
-    how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    said = "\n".join(f"  | {line}" for line in tail if line.strip())
-    return f"{name} {how}" + (f":\n{said}" if said else "")

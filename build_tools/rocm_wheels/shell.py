@@ -32,6 +32,7 @@ _SECRET_PART = re.compile(
 )
 # a word that sets a variable, at its end as CMake's -DNAME=value and --set-env project:NAME=value do
 _ASSIGNMENT = re.compile(r"(?P<name>(?<![A-Za-z0-9_-])(?:-D)?[A-Za-z_][A-Za-z0-9_]*)=(?P<value>[^\s;|&]+)")
+_FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _SHORTEST = 6  # a shorter value is a word that lines are full of
 
 
@@ -106,6 +107,19 @@ def shell_line(
     if cwd is not None:
         line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
     return hide_credentials(line)
+
+
+def failed(name: str, code: int, tail: Sequence[str]) -> str:
+    """Say that a program failed, and what it said last; a negative ``code`` is a signal."""
+    how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    said = "\n".join(f"  | {line}" for line in tail if line.strip())
+    return f"{name} {how}" + (f":\n{said}" if said else "")
+
+
+def tip_for(said: Sequence[str], tip: str | None) -> str | None:
+    """Return what to do about a full disk, whatever else a program was doing; else ``tip``."""
+    full = any(_FULL.search(line) for line in said)
+    return "free some space, then run the same command again" if full else tip
 
 
 def _hide_parts(text: str) -> str:

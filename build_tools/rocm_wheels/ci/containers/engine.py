@@ -1,0 +1,155 @@
+"""The program that runs containers: which one, does it answer, and what to do when it does not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rocm_wheels import log
+from rocm_wheels.errors import EngineError
+from rocm_wheels.process import capture
+
+Name = Literal["docker", "podman"]
+ENGINES: tuple[Name, ...] = ("docker", "podman")
+_PATIENCE_SECONDS = 60.0
+_OTHER_MACHINE = re.compile(r"(?:tcp|ssh|https?)://", re.IGNORECASE)
+INSTALL = (
+    "install podman (`apt-get install podman`, `dnf install podman`) or docker "
+    "(https://docs.docker.com/engine/install)"
+)
+
+# What engines say when they cannot (docker 20 to 29, podman 3 to 5: their sources and issues), and what to do
+_ADVICE = (
+    (
+        r"permission denied while trying to connect to the docker|docker\.sock: connect: permission denied",
+        "your user is not in the group docker: `sudo usermod -aG docker $USER`, then log in again; "
+        "or use rootless podman: --engine podman",
+    ),
+    (
+        r"cannot connect to the docker daemon|failed to connect to the docker api"
+        r"|is the docker daemon running|error during connect",
+        "the daemon is not running: `sudo systemctl start docker`; or use podman, which has none: "
+        "--engine podman",
+    ),
+    (
+        r"no subuid ranges found|no subgid ranges found|not enough ids available"
+        r"|cannot find uid/gid for user",
+        "your user has no numbers for rootless containers: `sudo usermod --add-subuids 100000-165535 "
+        "--add-subgids 100000-165535 $USER`, then `podman system migrate`",
+    ),
+    (
+        r'new[ug]idmap"?: executable file not found|required for rootless mode with multiple ids',
+        "rootless containers need newuidmap and newgidmap: install uidmap (Debian, Ubuntu) or shadow-utils",
+    ),
+    (
+        r"user namespaces are not enabled in|cannot clone: (?:operation not permitted|no space left)"
+        r"|cannot re-exec process",
+        "user namespaces are switched off: `sudo sysctl -w user.max_user_namespaces=28633`, on Ubuntu also "
+        "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+    ),
+    (
+        r"connect to podman",
+        "podman's service does not answer: `systemctl --user start podman.socket`, or `podman machine start`",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answers. ``runtime`` is what starts podman's containers: crun or runc.
+
+    ``program`` is what it is called on PATH: podman may be there as docker.
+    """
+
+    name: Name
+    program: str
+    version: str
+    rootless: bool = False
+    runtime: str = ""
+
+
+def find_engine(wanted: Name | None, env: Mapping[str, str]) -> Engine:
+    """Return the engine that was asked for, else the first that answers: docker, podman.
+
+    Raises EngineError, which says of each that is installed why it cannot be used.
+    """
+    refused: list[EngineError] = []
+    for name in (wanted,) if wanted else ENGINES:
+        if shutil.which(name, path=env.get("PATH")) is None:
+            continue
+        try:
+            found = _asked(name, env)
+        except EngineError as refusal:
+            refused.append(refusal)
+            continue
+        for one in refused:
+            log.note(f"{name} is used, because {_first_line(one)}")
+        return found
+    if not refused:
+        raise EngineError(f"there is no {wanted or 'docker and no podman'} on PATH", tip=INSTALL)
+    tips = [one.tip for one in refused if one.tip]
+    raise EngineError("; ".join(one.message for one in refused), tip=tips[0] if tips else None)
+
+
+def assumed_engine(wanted: Name | None) -> Engine:
+    """Return the engine that commands are shown for where none answers."""
+    name = wanted or ENGINES[0]
+    return Engine(name, name, "", runtime="crun" if name == "podman" else "")
+
+
+def advice(said: str) -> str | None:
+    """Return what to do about what an engine said, where that is known."""
+    return next((tip for sign, tip in _ADVICE if re.search(sign, said, re.IGNORECASE)), None)
+
+
+def _asked(name: Name, env: Mapping[str, str]) -> Engine:
+    """Ask an engine what it is. A ``docker`` may be podman under another name (package podman-docker)."""
+    variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
+    if _OTHER_MACHINE.match(env.get(variable, "")):
+        said = f"{variable} names another machine, whose disks are not ours: nothing of here could be mounted"
+        raise EngineError(said, tip=f"unset {variable}, or run this command on that machine")
+    facts = _json([name, "info", "--format", "{{json .}}"], env)
+    if errors := facts.get("ServerErrors"):
+        told = " ".join(str(one) for one in errors)
+        raise EngineError(f"docker does not answer: {told}", tip=advice(told))
+    if isinstance(host := facts.get("host"), dict):
+        return Engine(
+            "podman",
+            name,
+            str(facts.get("version", {}).get("Version", "")),
+            rootless=bool(host.get("security", {}).get("rootless")),
+            runtime=str(host.get("ociRuntime", {}).get("name", "")),
+        )
+    server = _json([name, "version", "--format", "{{json .Server}}"], env)
+    if any("podman" in str(one.get("Name", "")).lower() for one in server.get("Components") or ()):
+        raise EngineError(
+            "this docker talks to podman's service, which loses the exit code of a container that is removed",
+            tip="use podman itself: --engine podman",
+        )
+    rootless = any("name=rootless" in str(one) for one in facts.get("SecurityOptions") or ())
+    return Engine("docker", name, str(facts.get("ServerVersion", "")), rootless=rootless)
+
+
+def _json(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what an engine says of itself. Raises EngineError with what to do about its refusal."""
+    name = f"`{argv[0]} {argv[1]}`"
+    try:
+        said = capture(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError, what=name)
+    except EngineError as failure:
+        raise EngineError(failure.message, tip=advice(failure.message)) from failure.__cause__
+    try:
+        facts = json.loads(said)
+    except ValueError as wrong:
+        raise EngineError(f"{name} printed no JSON: {said[:200]!r}") from wrong
+    if not isinstance(facts, dict):
+        raise EngineError(f"{name} says nothing of itself: {said[:200]!r}", tip=advice(said))
+    return facts
+
+
+def _first_line(error: EngineError) -> str:
+    lines = [line.strip(" |") for line in error.message.splitlines() if line.strip(" |")]
+    return " ".join(lines[:2])

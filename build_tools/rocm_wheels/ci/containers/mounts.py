@@ -1,0 +1,99 @@
+"""Folders that a container sees, at the same paths as outside: what is written in a log is true in both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.errors import UsageError
+
+# the root and the system's folders hide what an image is made of, and SELinux would label them anew
+_OF_THE_SYSTEM = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib64",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+    "var",
+)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of this machine, and where it is inside. ``ours``: may be labelled for containers."""
+
+    path: Path
+    inside: Path
+    read_only: bool = False
+    ours: bool = True
+
+
+def read_mounts(texts: Sequence[str]) -> tuple[Mount, ...]:
+    """Read PATH, PATH:ro and PATH:INSIDE[:ro]. Raises UsageError for a path that is not here."""
+    return tuple(_read(text) for text in texts)
+
+
+def all_mounts(
+    clone: Path | None, here: Path, cache: Path, given: Iterable[Mount], certificates: Iterable[Path]
+) -> tuple[Mount, ...]:
+    """Return every mount, outer folders first; what lies inside another one at the same place is left out.
+
+    ``here`` is the folder the command runs in, with its work and output; ``clone`` the checkout of the tool.
+    """
+    wanted = [Mount(here, here), Mount(cache, cache)]
+    if clone is not None:
+        wanted.append(Mount(clone, clone))
+    by_place = {one.inside: one for one in (*wanted, *given)}
+    for one in certificates:
+        by_place.setdefault(one, Mount(one, one, read_only=True, ours=False))
+    mounts = [check_mount(one) for one in sorted(by_place.values(), key=lambda one: len(one.inside.parts))]
+    return tuple(one for n, one in enumerate(mounts) if not any(_holds(outer, one) for outer in mounts[:n]))
+
+
+def check_mount(mount: Mount) -> Mount:
+    """Return the mount. Raises UsageError for one that engines cannot take, or that hides the image."""
+    for path in (mount.path, mount.inside):
+        if ":" in str(path) or "\n" in str(path):
+            raise UsageError(
+                f"{str(path)!r} has a colon or a line break in it: engines cannot mount that",
+                tip="use a folder with another name",
+            )
+    parts = mount.inside.parts
+    if len(parts) == 1 or (
+        len(parts) == 2 and parts[1] in _OF_THE_SYSTEM and parts[1] not in ("root", "opt")
+    ):
+        tip = "mount a folder below it; commands run in the folder that you are in: change to another one"
+        raise UsageError(f"{mount.inside} of the image would be hidden by a mount", tip=tip)
+    return mount
+
+
+def _read(text: str) -> Mount:
+    words = text.split(":")
+    read_only = len(words) > 1 and words[-1] in ("ro", "rw") and words.pop() == "ro"
+    if len(words) > 2 or not all(words):
+        raise UsageError(f"--mount {text}: this is none of PATH, PATH:ro, PATH:INSIDE, PATH:INSIDE:ro")
+    path = Path(words[0]).expanduser().absolute()
+    if not path.exists():
+        tip = "make it first: an engine would make it as root"
+        raise UsageError(f"--mount {text}: there is no {path}", tip=tip)
+    inside = Path(words[1]) if len(words) > 1 else path
+    if not inside.is_absolute():
+        raise UsageError(f"--mount {text}: {inside} is inside of the container, and no absolute path")
+    return Mount(path, Path(os.path.normpath(inside)), read_only)
+
+
+def _holds(outer: Mount, one: Mount) -> bool:
+    """Tell whether a mount is already to be seen through an outer one, with the same rights."""
+    if not one.inside.is_relative_to(outer.inside) or outer.read_only != one.read_only:
+        return False
+    return outer.path / one.inside.relative_to(outer.inside) == one.path and outer.ours == one.ours

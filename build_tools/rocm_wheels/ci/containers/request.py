@@ -1,0 +1,99 @@
+"""From what was asked for to a request: the folders, variables and devices of this machine."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.ci.containers.command import Request
+from rocm_wheels.ci.containers.images import choose_image
+from rocm_wheels.ci.containers.machine import Machine, gpu_devices
+from rocm_wheels.ci.containers.mounts import all_mounts, read_mounts
+from rocm_wheels.ci.containers.variables import (
+    Variable,
+    asked_for,
+    certificate_paths,
+    own_proxies,
+    passed_on,
+)
+from rocm_wheels.model.containers import container_table
+from rocm_wheels.shell import shell_line
+
+CHECKOUT = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
+# below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
+_FOLDERS = {
+    "HOME": "home",
+    "XDG_CACHE_HOME": "cache",
+    "CCACHE_DIR": "ccache",
+    "UV_CACHE_DIR": "uv",
+    "PIP_CACHE_DIR": "pip",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What options say. ``tty``: there is a terminal on both ends."""
+
+    image: str
+    command: tuple[str, ...]
+    here: Path
+    cache: Path
+    clone: Path | None
+    mounts: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    gpu: bool = False
+    shared_memory: str | None = None
+    network: str | None = None
+    stdin: bool = False
+    tty: bool = False
+    allow_unresolved: bool = False
+
+
+def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Path = Path("/")) -> Request:
+    """Return the request. Raises the errors of what cannot be had, before anything is started or made."""
+    image = choose_image(
+        asked.image, container_table().images, asked.clone, allow_unresolved=asked.allow_unresolved
+    )
+    given = asked_for(asked.variables, env)
+    if asked.network is None and (local := own_proxies(env)):
+        log.warn(f"{local[0]} is a proxy on this machine, which a container reaches with --network host only")
+    mounts = all_mounts(
+        asked.clone, asked.here, asked.cache, read_mounts(asked.mounts), certificate_paths(env)
+    )
+    set_here = {one.name: one for one in (*passed_on(env, tty=asked.tty), *_own(asked, machine), *given)}
+    return Request(
+        image=image,
+        command=asked.command,
+        name=f"rocm-wheels-{secrets.token_hex(4)}",
+        folder=asked.here,
+        mounts=mounts,
+        variables=tuple(set_here.values()),
+        gpu=gpu_devices(root) if asked.gpu else (),
+        shared_memory=asked.shared_memory,
+        network=asked.network,
+        stdin=asked.stdin,
+        tty=asked.tty,
+    )
+
+
+def folders_of(cache: Path) -> list[Path]:
+    """Return the folders that must be there before a container is: an engine would make them as root."""
+    return [cache / name for name in _FOLDERS.values()]
+
+
+def pasteable(argv: list[str], cache: Path) -> str:
+    """Return the command for a shell; the folders that are missing are made first."""
+    missing = [shlex.quote(str(one)) for one in folders_of(cache) if not one.is_dir()]
+    return f"mkdir -p {' '.join(missing)} && {shell_line(argv)}" if missing else shell_line(argv)
+
+
+def _own(asked: Asked, machine: Machine) -> list[Variable]:
+    found = [Variable(name, str(asked.cache / folder)) for name, folder in _FOLDERS.items()]
+    found += [Variable(name, machine.user) for name in ("USER", "LOGNAME")]
+    if asked.clone is not None:
+        found.append(Variable(CHECKOUT, str(asked.clone)))
+    return found

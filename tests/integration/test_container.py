@@ -1,0 +1,283 @@
+"""``rocm-wheels container``: what engines are told, what comes out, how it ends. The engines are fake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.container import group
+from rocm_wheels.groups import members
+
+CLONE = Path(__file__).resolve().parents[2]
+DIGEST = "sha256:" + "5" * 64
+IMAGE = f"ghcr.io/a/b@{DIGEST}"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="containers are started from Linux")
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """Both engines on PATH, a folder to be in, and no variable of this machine that would be passed on."""
+    fake = FakeEngine(tmp_path / "engine", "docker", "podman")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in list(os.environ):
+        if (
+            name.lower().endswith("_proxy")
+            or "CERT" in name
+            or "_CA_" in name
+            or name in {"DOCKER_HOST", "CAINFO"}
+        ):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{fake.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    return fake
+
+
+def start(*words: str) -> int:
+    return run_command(group, list(words))
+
+
+def test_the_exit_code_of_the_command_comes_out(engine: FakeEngine, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert start("run", "--image", IMAGE, "--cache", str(cache), "--", "sh", "-c", "exit 37") == 37
+    told = engine.ran()
+    assert told[:4] == ["docker", "run", "--rm", "--init"]
+    assert told[-4:] == [IMAGE, "sh", "-c", "exit 37"]
+    user = told.index("--user")
+    assert told[user + 1] == f"{os.getuid()}:{os.getgid()}"
+    assert f"{tmp_path}/here:{tmp_path}/here" in told
+    assert {one.name for one in cache.iterdir()} == {"home", "cache", "ccache", "uv", "pip"}
+    assert "--tty" not in told
+
+
+def test_a_secret_reaches_the_command_and_no_command_line(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2-token")
+    monkeypatch.setenv("https_proxy", "http://ada:hunter2@proxy:3128")
+    show = 'echo "$HF_TOKEN $https_proxy $AWS_PROFILE"'
+    monkeypatch.setenv("AWS_PROFILE", "not passed on")
+    words = ("--image", IMAGE, "--env", "HF_TOKEN", "--", "sh", "-c", show)
+    assert start("run", *words) == 0
+    assert capfd.readouterr().out == "hunter2-token http://ada:hunter2@proxy:3128 \n"
+    assert start("print", *words) == 0
+    assert "hunter2" not in capfd.readouterr().out + json.dumps(engine.told())
+
+
+def test_the_printed_line_is_what_a_shell_can_run(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--engine", "podman", "--image", IMAGE, "--", "sh", "-c", 'echo "it is $HOME"; exit 3')
+    assert start("print", *words) == 0
+    line = capfd.readouterr().out
+    ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (
+        3,
+        f"it is {os.environ['HOME']}/.cache/rocm-wheels/containers/home\n",
+    )
+    printed = engine.ran()
+    (engine.state / "told").unlink()
+    assert start("run", *words) == 3
+    same = [one for one in engine.ran() if not one.startswith("rocm-wheels-")]
+    assert same == [one for one in printed if not one.startswith("rocm-wheels-")]
+    assert "--userns" in same
+
+
+def test_standard_input_only_where_it_was_asked_for(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = [sys.executable, "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "-i", "--", "cat"]
+    ended = subprocess.run(argv, input="hello\n", capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
+    assert start("run", "--image", IMAGE, "--", "cat") == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine, tmp_path: Path) -> None:
+    began = tmp_path / "here/began"
+    argv = [sys.executable, "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "--"]
+    running = subprocess.Popen(
+        [*argv, "sh", "-c", "echo $$ > began.; mv began. began; sleep 60"], stderr=subprocess.PIPE
+    )
+    while not (began.exists() and began.read_text().strip()):
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=30)[1].decode()
+    assert running.returncode == 130, said
+    assert "ending the container rocm-wheels-" in said
+    assert "may still be running" not in said
+    assert members({int(began.read_text())}) == []
+    assert [one[1] for one in engine.told()][-3:] == ["stop", "rm", "ps"]
+
+
+def test_a_container_that_stays_is_told_of(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine.answer("docker", "ps", 0, "0123456789ab")
+    killed = "kill -9 $PPID"  # the client, and the container goes on
+    monkeypatch.setattr("rocm_wheels.ci.containers.running._TRIES", 1)
+    assert start("run", "--image", IMAGE, "--", "sh", "-c", killed) == 18
+    said = capfd.readouterr().err
+    assert "docker was killed by signal 9" in said
+    assert "may still be running: `docker rm --force rocm-wheels-" in said
+
+
+ENDS = [(125, "could not start the container"), (126, "cannot be started"), (127, "no such command")]
+
+
+@pytest.mark.parametrize(("code", "said"), ENDS)
+def test_exit_codes_that_engines_use_are_explained(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str], code: int, said: str
+) -> None:
+    assert start("run", "--image", IMAGE, "--", "sh", "-c", f"exit {code}") == code
+    assert said in capfd.readouterr().err
+
+
+def test_without_an_engine_there_is_one_error_and_the_command(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for one in engine.bin.iterdir():
+        one.unlink()
+    before = os.environ["PATH"]
+    os.environ["PATH"] = str(engine.bin)
+    try:
+        assert start("run", "--image", IMAGE, "--", "make", "-j") == 18
+        said = capfd.readouterr().err
+        assert said.count("error: ") == 1
+        assert "error: there is no docker and no podman on PATH\ntip: install podman" in said
+        assert "docker run --rm --init --name rocm-wheels-" in said
+        assert f"{IMAGE} make -j\n" in said
+        assert start("print", "--engine", "podman", "--image", IMAGE, "--", "make") == 0
+        out = capfd.readouterr()
+        assert " && podman run --rm " in out.out
+        assert "warning: there is no podman on PATH" in out.err
+        assert start("build", "test") == 18
+        assert "docker build --file" in capfd.readouterr().err
+        assert start("build", "test", "--print") == 0
+        assert capfd.readouterr().out.startswith("docker build --file")
+    finally:
+        os.environ["PATH"] = before
+
+
+DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+PODMAN_API = {"Components": [{"Name": "Podman Engine", "Version": "4.3.1"}]}
+
+
+def test_engines_that_do_not_answer(engine: FakeEngine, capfd: pytest.CaptureFixture[str]) -> None:
+    """docker 28.2.2 leaves with 1 where no daemon is, earlier ones with 0 and the error inside the JSON."""
+    for code, out in ((1, ""), (0, {"ServerErrors": [DOWN]})):
+        engine.answer("docker", "info", code, out, DOWN)
+        assert start("run", "--engine", "docker", "--image", IMAGE, "--", "true") == 18
+        said = capfd.readouterr().err
+        assert f"{DOWN}" in said
+        assert "tip: the daemon is not running: `sudo systemctl start docker`" in said
+        assert start("run", "--image", IMAGE, "--", "true") == 0
+        assert "podman is used, because " in capfd.readouterr().err
+    engine.answer("podman", "info", 125, "", 'Error: no subuid ranges found for user "ada" in /etc/subuid')
+    assert start("run", "--image", IMAGE, "--", "true") == 18
+    said = capfd.readouterr().err
+    assert DOWN in said
+    assert "no subuid ranges" in said
+
+
+ODD = [
+    ("version", PODMAN_API, "loses the exit code"),
+    ("version", "null", "says nothing of itself"),
+    ("info", "Segmentation fault", "printed no JSON: 'Segmentation fault'"),
+]
+
+
+@pytest.mark.parametrize(("word", "answer", "said"), ODD)
+def test_odd_answers_are_no_engine(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str], word: str, answer: object, said: str
+) -> None:
+    engine.answer("docker", word, 0, answer)
+    assert start("run", "--engine", "docker", "--image", IMAGE, "--", "true") == 18
+    assert said in capfd.readouterr().err
+    assert not any(one[1] == "run" for one in engine.told())
+
+
+def test_podman_under_the_name_of_docker(engine: FakeEngine) -> None:
+    engine.answer(
+        "docker", "info", 0, {"host": {"security": {"rootless": True}}, "version": {"Version": "5"}}
+    )
+    assert start("run", "--image", IMAGE, "--", "true") == 0
+    assert engine.ran()[0] == "docker"
+    assert "keep-id" in engine.ran()
+
+
+def test_an_engine_on_another_machine_has_none_of_our_folders(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "ssh://ada@builder")
+    assert start("run", "--engine", "docker", "--image", IMAGE, "--", "true") == 18
+    assert "DOCKER_HOST names another machine" in capfd.readouterr().err
+
+
+WRONG = [
+    (("run",), 2, "Missing argument"),
+    (("run", "--image", "ubuntu:24.04", "--", "ls"), 2, "ubuntu:24.04 has no digest"),
+    (("run", "--image", IMAGE, "--mount", "/nowhere", "--", "ls"), 2, "there is no /nowhere"),
+    (("run", "--image", IMAGE, "--env", "A_TOKEN=hunter2x", "--", "ls"), 2, "would show a secret"),
+    (("run", "--image", IMAGE, "--cache", "", "--", "ls"), 2, "the path is empty"),
+    (("run", "--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),
+    (("run", "--nonsense", "--", "ls"), 2, "No such option"),
+    (("build", "tests"), 2, "tests is no image of ours; did you mean test?"),
+    (("build", "therock-build"), 2, "is no image of ours"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), WRONG)
+def test_wrong_words_start_nothing(  # noqa: PLR0917
+    engine: FakeEngine,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    assert start(*words) == code
+    assert said in capfd.readouterr().err
+    assert engine.told() == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_our_images_are_made_here_and_never_pulled(
+    engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start("build", "test") == 0
+    tag = capfd.readouterr().out.strip()
+    (told,) = [one for one in engine.told() if one[1] == "build"]
+    assert told[-1] == str(CLONE)
+    assert told[told.index("--tag") + 1] == tag
+    assert start("run", "--image", "test", "--", "true") == 0
+    assert engine.ran()[engine.ran().index(tag) - 2 :][:2] == ["--pull", "never"]
+    engine.answer("docker", "image", 1, "[]", f"Error response from daemon: No such image: {tag}")
+    assert start("run", "--image", "test", "--", "true") == 18
+    assert (
+        f"there is no image {tag} here\ntip: make it: rocm-wheels container build test"
+        in capfd.readouterr().err
+    )
+    engine.answer("docker", "build", 1)
+    assert start("build", "test") == 18
+
+
+def test_images_are_listed_with_where_their_digests_were_read(capfd: pytest.CaptureFixture[str]) -> None:
+    assert start("images", "--json") == 0
+    rows = {one["name"]: one for one in json.loads(capfd.readouterr().out)}
+    assert set(rows) == {"build", "test", "therock-build", "therock-test"}
+    assert all(one["read_from"].startswith("https://github.com/") for one in rows.values())
+    assert start("images") == 0
+    assert rows["test"]["made_as"] in capfd.readouterr().out

@@ -1,0 +1,337 @@
+"""The command line of an engine: which image, which folders, whose files, which devices, and no secrets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.ci.containers.command import Request, compose, words_of
+from rocm_wheels.ci.containers.engine import Engine, advice
+from rocm_wheels.ci.containers.images import bases_of, choose_image, copied_files, recipe_of
+from rocm_wheels.ci.containers.machine import Device, Machine, gpu_devices, look_at_machine
+from rocm_wheels.ci.containers.mounts import Mount, all_mounts, read_mounts
+from rocm_wheels.ci.containers.request import Asked, pasteable, request_of
+from rocm_wheels.ci.containers.variables import Variable, asked_for, certificate_paths, own_proxies, passed_on
+from rocm_wheels.errors import DataError, HostError, RocmWheelsError, UsageError
+from rocm_wheels.model.containers import KnownImage, container_table, read_container_table
+
+CLONE = Path(__file__).resolve().parents[2]
+DOCKER = Engine("docker", "docker", "28.2.2")
+PODMAN = Engine("podman", "podman", "5.4.0", rootless=True, runtime="crun")
+ME = Machine(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
+GPUS = (Device("/dev/kfd", 109, False), Device("/dev/dri/renderD128", 44, False))
+DIGEST = "sha256:" + "5" * 64
+IMAGES = {
+    "open": KnownImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
+    "known": KnownImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
+}
+
+
+def request(**changes: object) -> Request:
+    image = choose_image(f"ghcr.io/a/b@{DIGEST}", {}, None, allow_unresolved=False)
+    here = Path("/home/ada/work")
+    asked = Request(image, ("make", "-j"), "rocm-wheels-1", here, (Mount(here, here),))
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def words(engine: Engine = DOCKER, machine: Machine = ME, **changes: object) -> str:
+    return " ".join(words_of(compose(engine, machine, request(**changes))))
+
+
+def test_the_whole_line_of_docker() -> None:
+    assert words() == (
+        "docker run --rm --init --name rocm-wheels-1 --user 1000:1001 --volume /home/ada/work:/home/ada/work "
+        "--workdir /home/ada/work --ulimit core=0:0 --ulimit nofile=65536:524288 "
+        f"ghcr.io/a/b@{DIGEST} make -j"
+    )
+
+
+SYSTEMS = [
+    (DOCKER, ME, "--user 1000:1001"),
+    (replace(DOCKER, rootless=True), ME, "--user 0:0"),
+    (PODMAN, ME, "--userns keep-id"),
+    (replace(PODMAN, rootless=False), replace(ME, uid=0, gid=0), "--user 0:0"),
+    (DOCKER, replace(ME, selinux=True), "--volume /home/ada/work:/home/ada/work:z"),
+    (PODMAN, replace(ME, files=1024), "--ulimit nofile=1024:1024"),
+]
+
+
+@pytest.mark.parametrize(("engine", "machine", "part"), SYSTEMS)
+def test_files_belong_to_whoever_started_it(engine: Engine, machine: Machine, part: str) -> None:
+    assert f" {part} " in words(engine, machine)
+
+
+def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
+    said = words(gpu=GPUS)
+    assert "--device /dev/kfd --device /dev/dri/renderD128 --group-add 44 --group-add 109" in said
+    assert "--security-opt seccomp=unconfined --ipc host" in said
+    assert "seccomp" not in words()
+    sized = words(gpu=GPUS, shared_memory="16g")
+    assert "--shm-size 16g" in sized
+    assert "--ipc" not in sized
+    kept = words(PODMAN, gpu=GPUS)
+    assert kept.count("--group-add") == 1
+    assert "--group-add keep-groups" in kept
+    assert "--group-add" not in words(gpu=(Device("/dev/kfd", 0, True),))
+    labelled = words(machine=replace(ME, selinux=True), gpu=GPUS)
+    assert "label=disable" in labelled
+    assert ":z" not in labelled
+
+
+def test_every_part_says_why_it_is_there() -> None:
+    asked = request(gpu=GPUS, tty=True, network="none", variables=(Variable("A"), Variable("B", "1")))
+    assert [part for part in compose(DOCKER, ME, asked) if not part.why] == []
+
+
+REFUSED = [
+    (replace(DOCKER, rootless=True), ME, {"gpu": GPUS}, "rootless docker cannot hand on your groups"),
+    (replace(PODMAN, runtime="runc"), ME, {"gpu": GPUS}, "keeps your groups only with crun, and uses runc"),
+    (
+        DOCKER,
+        replace(ME, selinux=True),
+        {"mounts": (Mount(Path("/home/ada"), Path("/home/ada")),)},
+        "SELinux would have to label all of /home/ada",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "machine", "changes", "said"), REFUSED)
+def test_what_an_engine_could_not_do_is_said_before(
+    engine: Engine, machine: Machine, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RocmWheelsError, match=said) as refused:
+        words(engine, machine, **changes)
+    assert refused.value.tip
+
+
+NAMES = [
+    ("known", False, f"ghcr.io/a/b@{DIGEST}"),
+    ("open", True, "ghcr.io/a/b"),
+    ("ubuntu:24.04", True, "docker.io/library/ubuntu:24.04"),
+    ("rocm/pytorch", True, "docker.io/rocm/pytorch:latest"),
+    (f"ubuntu:24.04@{DIGEST}", False, f"docker.io/library/ubuntu@{DIGEST}"),
+    (f"localhost:5000/x/y@{DIGEST}", False, f"localhost:5000/x/y@{DIGEST}"),
+    (DIGEST, False, DIGEST),
+]
+
+
+@pytest.mark.parametrize(("text", "allowed", "reference"), NAMES)
+def test_names_of_images(text: str, allowed: bool, reference: str) -> None:
+    assert choose_image(text, IMAGES, None, allow_unresolved=allowed).reference == reference
+
+
+WRONG_NAMES = [
+    ("open", "the digest of image open .* is unresolved"),
+    ("ubuntu:24.04", "image ubuntu:24.04 has no digest"),
+    ("knwon", "image knwon has no digest.*did you mean known"),
+    ("UBUNTU", "is no name of an image"),
+    ("--privileged", "is no name of an image"),
+    ("", "is no name of an image"),
+    ("ubuntu@sha256:12", "is no name of an image"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_NAMES)
+def test_what_is_not_known_is_not_run(text: str, said: str) -> None:
+    with pytest.raises((DataError, UsageError), match=said) as wrong:
+        choose_image(text, IMAGES, None, allow_unresolved=False)
+    assert "--allow-unresolved" in f"{wrong.value.tip}" or "name@sha256" in f"{wrong.value.tip}"
+
+
+def test_our_dockerfiles_start_from_what_the_table_says() -> None:
+    made = {name: one for name, one in container_table().images.items() if one.dockerfile}
+    assert {path.name for path in (CLONE / "dockerfiles").glob("*.Dockerfile")} == {
+        one.dockerfile for one in made.values()
+    }
+    for name, one in made.items():
+        recipe = recipe_of(name, one, CLONE)
+        text = recipe.dockerfile.read_text(encoding="utf-8")
+        assert bases_of(text) == [f"{one.image}@{one.digest}"]
+        assert f'base.digest="{one.digest}"' in text
+        assert container_table().sources[one.source].at in text
+        assert all((CLONE / copied).is_file() for copied in copied_files(text))
+        assert re.search(r"^USER [1-9]", text, re.MULTILINE)
+
+
+def test_tools_of_an_image_are_those_that_tests_run_with() -> None:
+    tools, tests = (
+        dict(re.findall(r"^([a-z-]+)==(\S+)", (CLONE / path).read_text(encoding="utf-8"), re.MULTILINE))
+        for path in ("dockerfiles/tools.lock", "build_tools/requirements-test.lock")
+    )
+    assert tools
+    assert {name: tests[name] for name in tools} == tools
+
+
+def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
+    (tmp_path / "dockerfiles").mkdir()
+    dockerfile, copied = tmp_path / "dockerfiles/x.Dockerfile", tmp_path / "lock"
+    dockerfile.write_text(f"FROM a@{DIGEST}\nCOPY --chmod=0644 lock /x/\n")
+    known = replace_dockerfile("x.Dockerfile")
+    copied.write_text("1")
+    first = recipe_of("x", known, tmp_path).reference
+    copied.write_text("2")
+    assert first.startswith("localhost/rocm-wheels-x:")
+    assert recipe_of("x", known, tmp_path).reference != first
+    with pytest.raises(UsageError, match="made from a clone"):
+        recipe_of("x", known, None)
+
+
+def replace_dockerfile(name: str) -> KnownImage:
+    return IMAGES["known"].model_copy(update={"dockerfile": name})
+
+
+def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
+    table = tmp_path / "containers.yaml"
+    row = "{about: a, image: b, digest: sha256:12, source: x, kind: documented}"
+    table.write_text(f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\nimages:\n  a: {row}\n")
+    with pytest.raises(DataError, match=r"containers.yaml:3:.*sha256:12 is no digest"):
+        read_container_table(table)
+
+
+def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
+    clone, cache = tmp_path / "clone", tmp_path / "clone/work/cache"
+    cache.mkdir(parents=True)
+    given = read_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
+    mounts = all_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
+    assert mounts == (
+        Mount(clone, Path("/data"), read_only=True),
+        Mount(Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False),
+        Mount(clone, clone),
+    )
+
+
+WRONG_MOUNTS = [
+    ("/nowhere/at/all", "there is no /nowhere/at/all"),
+    ("/tmp:relative", "relative is inside of the container, and no absolute path"),
+    ("/tmp:/a:/b:ro", "this is none of PATH"),
+    (":/a", "this is none of PATH"),
+    ("", "this is none of PATH"),
+    ("/tmp:/usr", "/usr of the image would be hidden"),
+    ("/tmp:/", "/ of the image would be hidden"),
+    ("/tmp:/x/../etc", "/etc of the image would be hidden"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_MOUNTS)
+def test_mounts_that_cannot_be(text: str, said: str) -> None:
+    here = Path("/home/ada/work")
+    with pytest.raises(UsageError, match=re.escape(said)):
+        all_mounts(None, here, here, read_mounts([text]), [])
+
+
+def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
+    here = Path("/home/ada/a:b")
+    with pytest.raises(UsageError, match="has a colon"):
+        all_mounts(None, here, here, [], [])
+
+
+def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    env = {
+        "https_proxy": "http://ada:hunter2@proxy:3128",
+        "PIP_CERT": str(bundle),
+        "SSL_CERT_DIR": "/etc",
+        "TERM": "xterm",
+        "AWS_SECRET_ACCESS_KEY": "do-not-tell",
+        "HF_TOKEN": "neither",
+    }
+    named = [*passed_on(env, tty=False), *asked_for(["HF_TOKEN", "MAX_JOBS=8"], env)]
+    assert [one.word for one in named] == ["https_proxy", "PIP_CERT", "HF_TOKEN", "MAX_JOBS=8"]
+    assert passed_on(env, tty=True)[-1].word == "TERM"
+    assert certificate_paths(env) == [bundle]
+    assert own_proxies(
+        {"http_proxy": "127.0.0.1:3128", "ALL_PROXY": "socks5://p", "no_proxy": "localhost"}
+    ) == ["http_proxy"]
+
+
+WRONG_VARIABLES = [
+    ("HF_TOKEN=abc", "--env HF_TOKEN=… would show a secret"),
+    ("INDEX=https://ada:hunter2@host/", "--env INDEX=… would show a secret"),
+    ("NOT_SET", "there is no such variable here"),
+    ("1A=x", "'1A' is no name of a variable"),
+    ("=x", "'' is no name of a variable"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_VARIABLES)
+def test_variables_that_are_refused_do_not_show_their_value(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as wrong:
+        asked_for([text], {})
+    assert "hunter2" not in f"{wrong.value.message}{wrong.value.tip}"
+
+
+def test_devices_of_a_machine(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no /dev/kfd"):
+        gpu_devices(tmp_path)
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    for name in ("kfd", "dri/card0"):
+        (tmp_path / "dev" / name).touch()
+    with pytest.raises(HostError, match="no render node"):
+        gpu_devices(tmp_path)
+    for name in ("dri/renderD129", "dri/renderD1280", "dri/renderD128"):
+        (tmp_path / "dev" / name).touch()
+    (tmp_path / "dev/kfd").chmod(0o666)
+    found = gpu_devices(tmp_path)
+    assert [one.path for one in found] == [
+        *("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD1280")
+    ]
+    assert [one.everyone for one in found] == [True, False, False, False]
+
+
+def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
+    enforce = tmp_path / "sys/fs/selinux/enforce"
+    assert not look_at_machine({}, tmp_path).selinux
+    enforce.parent.mkdir(parents=True)
+    for said, counts in (("0", False), ("1", True)):
+        enforce.write_text(said)
+        assert look_at_machine({}, tmp_path).selinux == counts
+
+
+def test_a_request_of_a_checkout(tmp_path: Path) -> None:
+    here, cache = tmp_path / "here", tmp_path / "the cache"
+    here.mkdir()
+    asked = Asked("therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",))
+    got = request_of(asked, ME, {})
+    values = {one.name: one.value for one in got.variables}
+    assert values["HOME"] == str(cache / "home")
+    assert values["USER"] == "eve"
+    assert values["ROCM_WHEELS_CHECKOUT"] == str(CLONE)
+    assert {one.path for one in got.mounts} == {here, cache, CLONE}
+    assert not cache.exists()
+    line = pasteable(["docker", "run"], cache)
+    assert line.startswith(f"mkdir -p '{cache}/home' ")
+    assert line.endswith(" && docker run")
+
+
+# as engines say it: docker/cli 20.10, 27 and 29.6, podman 3.4 to 5.6, in their sources, tests and issues
+SOCKET = "unix:///var/run/docker.sock"
+SAID = [
+    (
+        f"Got permission denied while trying to connect to the Docker daemon socket at {SOCKET}",
+        "docker $USER",
+    ),
+    ("dial unix /var/run/docker.sock: connect: permission denied", "usermod -aG docker"),
+    (f"permission denied while trying to connect to the docker API at {SOCKET}", "usermod -aG docker"),
+    (f"Cannot connect to the Docker daemon at {SOCKET}. Is the docker daemon running?", "start docker"),
+    (f"failed to connect to the docker API at {SOCKET}; check if the path is correct", "start docker"),
+    ('ERRO[0000] cannot find UID/GID for user ada: no subuid ranges found for user "ada"', "--add-subuids"),
+    ('ERRO[0000] cannot find mappings for user ada: No subuid ranges found for user "ada"', "system migrate"),
+    ('command required for rootless mode with multiple IDs: exec: "newuidmap": executable file', "uidmap"),
+    ('exec: "newuidmap": executable file not found in $PATH', "uidmap"),
+    ("user namespaces are not enabled in /proc/sys/user/max_user_namespaces", "max_user_namespaces=28633"),
+    ("Error: cannot re-exec process", "max_user_namespaces=28633"),
+    ("Cannot connect to Podman. Please verify your connection to the Linux system", "podman machine start"),
+]
+
+
+@pytest.mark.parametrize(("said", "tip"), SAID)
+def test_what_to_do_about_what_engines_say(said: str, tip: str) -> None:
+    assert tip in (advice(said) or "")
+
+
+def test_what_is_not_known_gets_no_advice() -> None:
+    assert advice("Error: image not known") is None
