@@ -390,6 +390,9 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert names == {path.name for path in (place / Places(LAYOUT, FAMILY).evidence(sets.new.id)).iterdir()}
     (bad,) = one["failing"]
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
+    taken = ["demote", "--channel", "nightly", "--set", sets.old.id, "--dry-run"]  # the failed one is left
+    assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in call(*taken)
+    assert json.loads(call(*taken, "--json"))["failing"] == [bad]
     program, *words = shlex.split(bad["command"])
     assert program == "rocm-wheels" and run_command(cli, words) == 0
     assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
@@ -402,6 +405,8 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
         assert release["url"] == f"{outside}/v2/{FAMILY}/sets/{sets.old.id}/simple/"
         assert release["index"] == f"{text}/{sets.old.id}/simple/"
     (view,) = json.loads((place / "v2/support.json").read_text())["views"]
+    again = call("demote", "--channel", "nightly", "--set", sets.new.id)
+    assert f"index: {outside}/{RELEASE.channel_pages('nightly')}/\n" in again  # where people see it
     for one in (release, view):  # the very words that it gives to people
         words = shlex.split(one["install"]["uv"])
         assert words[:3] == ["uv", "pip", "install"]

@@ -243,6 +243,12 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     assert world.gate()[0] == 15
 
 
+def test_a_result_on_a_gpu_that_the_set_is_not_for_is_kept_and_named(world: World):
+    code, _, err = world.add("--from", world.smoke("passed", gfx=("gfx90a",)))
+    assert (code, "no rule asks for results on gfx90a" in err) == (0, True)
+    assert "no rule asks" not in world.add("--from", world.smoke("passed"))[2]
+
+
 def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
     code, out, _ = world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")
     assert (code, "smoke on gfx1030: crash" in out) == (0, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import wraps
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
@@ -151,6 +152,7 @@ def add(
     sign = (lambda one: one) if sign_with is None else (lambda one: signed(one, sign_with, env))
     made = beside_failures(store, layout, document, made, sign)
     rows = [(one, add_evidence(store, layout, document, one)) for one in made]
+    _warn_of_other_targets(document, made)
     if as_json:
         shown = [{"id": one.id, "new": new, **json.loads(one.to_json())} for one, new in rows]
         click.echo(json.dumps(shown, indent=1))
@@ -201,6 +203,15 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
         click.echo(f"  failed: {name}")
     for sha256 in one.evidence.hashes:
         click.echo(f"  {sha256}  {names.get(sha256, 'not in the set')}")
+
+
+def _warn_of_other_targets(document: SetDocument, made: Sequence[Evidence]) -> None:
+    """Say which results are of a GPU that the set is not for: the hand that gave ``--gfx`` may have slipped."""
+    from rocm_wheels.release.gate.needed import targets_of
+
+    own = targets_of(document)
+    for gfx in sorted({one.gfx for one in made if one.gfx} - set(own)):
+        log.warn(f"{document.id} is for {', '.join(own)}: no rule asks for results on {gfx}")
 
 
 def _known(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[Known]]:

@@ -6,7 +6,7 @@ import getpass
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,13 @@ from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import ChosenSet, now, set_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.refresh import refresher_of, view_lines, views_as_json
+from rocm_wheels.cli.refresh import (
+    failing_as_json,
+    failing_lines,
+    refresher_of,
+    view_lines,
+    views_as_json,
+)
 from rocm_wheels.cli.stage import layout_option
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
 
@@ -29,6 +35,17 @@ if TYPE_CHECKING:
     from rocm_wheels.release.sets import SetDocument
     from rocm_wheels.release.stores import Store
     from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What was said of the store and of how to go about it."""
+
+    store: str
+    layout: Path | None
+    unconditional: bool
+    dry_run: bool
+    as_json: bool
 
 
 def _options(function: Any) -> Any:
@@ -86,8 +103,8 @@ def promote(  # noqa: PLR0917 - click passes them by name
     promoter = replace(
         _promoter(store, Places(layout, document.family), channel), allow_unpinned=allow_unpinned
     )
-    refresher = partial(refresher_of, policy=rules)
-    _run(promoter, change, refresher, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+    said = _Said(chosen.store, chosen.layout, unconditional, dry_run, as_json)
+    _run(promoter, change, partial(refresher_of, policy=rules), said)
 
 
 @click.command("demote")
@@ -139,7 +156,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
         return promoter.demote((set_meant(channel, set_id or ""),))
 
     promoter = _promoter(opened, Places(layout, _family(opened, layout, family)), channel)
-    _run(promoter, change, refresher, unconditional=unconditional, dry_run=dry_run, as_json=as_json)
+    _run(promoter, change, refresher, _Said(store, store_layout, unconditional, dry_run, as_json))
 
 
 def _family(store: Store, layout: Layout, family: str | None) -> str:
@@ -192,21 +209,18 @@ def _run(
     promoter: Promoter,
     change: Callable[[Promoter], Done],
     refresher: Callable[[Store, Layout], Refresher],
-    *,
-    unconditional: bool,
-    dry_run: bool,
-    as_json: bool,
+    said: _Said,
 ) -> None:
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
     from rocm_wheels.release.stores.probe import require_conditional
 
-    rehearsal = Rehearsal(promoter.store) if dry_run else None
+    rehearsal = Rehearsal(promoter.store) if said.dry_run else None
     if rehearsal is None:
-        require_conditional(promoter.store, unconditional=unconditional)
+        require_conditional(promoter.store, unconditional=said.unconditional)
     used = replace(promoter, store=rehearsal or promoter.store)
     done = change(used)
     refreshed, failure = _refresh(used, refresher)
-    _show(promoter, done, refreshed, rehearsal.writes if rehearsal else None, as_json=as_json)
+    _show(promoter, done, refreshed, rehearsal.writes if rehearsal else None, said)
     if failure is not None:
         channel = done.channel
         raise ReleaseError(
@@ -237,15 +251,20 @@ def _show(
     done: Done,
     refreshed: Refreshed | None,
     would: list[str] | None,
-    *,
-    as_json: bool,
+    words: _Said,
 ) -> None:
     from rocm_wheels.release.promotion.channel import done_word
+    from rocm_wheels.release.views.public import read_public
 
-    store, channel, release = promoter.store, done.channel, promoter.release
-    index = store.url_of(f"{release.channel_pages(channel.channel)}/")
-    own = [store.url_of(f"{release.index(one)}/") for one in done.sets]
-    if as_json:
+    channel, release = done.channel, promoter.release
+    public = read_public(promoter.store, release.layout).url
+
+    def address(path: str) -> str:  # as people see it, where that was said
+        return f"{public}{path}/" if public else promoter.store.url_of(f"{path}/")
+
+    index = address(release.channel_pages(channel.channel))
+    own = [address(release.index(one)) for one in done.sets]
+    if words.as_json:
         said: dict[str, object] = {
             "action": done.action,
             "sets": list(done.sets),
@@ -260,6 +279,7 @@ def _show(
             "pages": done.pages,
             "finished": done.finished,
             "views": views_as_json(refreshed),
+            "failing": failing_as_json(words.store, refreshed, words.layout) if refreshed else [],
         }
         click.echo(
             json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
@@ -276,6 +296,8 @@ def _show(
     )
     click.echo(f"index: {index}")
     for line in view_lines(refreshed) if refreshed else ():
+        click.echo(line)
+    for line in failing_lines(words.store, refreshed, words.layout) if refreshed else ():
         click.echo(line)
     for one in own if done.action == "promote" else ():
         click.echo(f"index of the set alone, which never changes: {one}")

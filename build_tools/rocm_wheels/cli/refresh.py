@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rocm_wheels.release.gate.policy import Policy
     from rocm_wheels.release.layout import Layout
     from rocm_wheels.release.stores import Store
-    from rocm_wheels.release.views.known import Known
     from rocm_wheels.release.views.refreshing import Refreshed, Refresher
 
 
@@ -148,6 +147,28 @@ def view_lines(done: Refreshed) -> list[str]:
     ]
 
 
+def failing_lines(store: str, done: Refreshed, layout: Path | None = None) -> list[str]:
+    """Return what failed since it was released, for people, each with what takes it away."""
+    lines = list[str]()
+    for bad in done.failing:
+        lines.append(f"{bad.set}: {'; '.join((bad.state, *bad.told))}")
+        lines.append(f"  take it away: {demote_line(store, done, bad.set, layout)}")
+    return lines
+
+
+def failing_as_json(store: str, done: Refreshed, layout: Path | None = None) -> list[dict[str, object]]:
+    """Return what failed since it was released."""
+    return [
+        {
+            "set": bad.set,
+            "state": bad.state,
+            "told": list(bad.told),
+            "command": demote_line(store, done, bad.set, layout),
+        }
+        for bad in done.failing
+    ]
+
+
 def demote_line(store: str, done: Refreshed, set_id: str, layout: Path | None = None) -> str:
     """Return the command that takes a set away."""
     import shlex
@@ -237,18 +258,13 @@ def _show(
         click.echo(f"{head}{_line(one)}")
         for line in view_lines(one):
             click.echo(f"  {line}")
-        for bad in one.failing:
-            click.echo(f"  {bad.set}: {'; '.join((bad.state, *bad.told))}")
-            click.echo(f"    take it away: {demote_line(store, one, bad.set, layout)}")
+        for line in failing_lines(store, one, layout):
+            click.echo(f"  {line}")
     for path in changed:
         click.echo(f"{head}{path} written")
 
 
 def _as_json(one: Refreshed, store: str, layout: Path | None) -> dict[str, object]:
-    def failing(bad: Known) -> dict[str, object]:
-        line = demote_line(store, one, bad.set, layout)
-        return {"set": bad.set, "state": bad.state, "told": list(bad.told), "command": line}
-
     return {
         "family": one.family,
         "channel": one.channel,
@@ -257,7 +273,7 @@ def _as_json(one: Refreshed, store: str, layout: Path | None) -> dict[str, objec
         "evidence": one.evidence,
         "pages": one.pages,
         "left": one.left or None,
-        "failing": [failing(bad) for bad in one.failing],
+        "failing": failing_as_json(store, one, layout),
     }
 
 
