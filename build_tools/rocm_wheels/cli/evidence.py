@@ -206,7 +206,7 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
 
 
 def _warn_of_other_targets(document: SetDocument, made: Sequence[Evidence]) -> None:
-    """Say which results are of a GPU that the set is not for: the hand that gave ``--gfx`` may have slipped."""
+    """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
     from rocm_wheels.release.gate.needed import targets_of
 
     own = targets_of(document)
