@@ -50,6 +50,7 @@ COMMANDS = {
     "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
     "demote": ("promote:demote", "Take sets from a channel; roll back."),
     "bisect": ("bisect:command", "Find the first set that a command fails with."),
+    "submit": ("submit:command", "Run a plan on a Slurm cluster: one job a step, resumed and tried again."),
     "container": ("container:group", "Run a command in the image that wheels are built or tested in."),
     "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
     "workflows": ("workflows:group", "Write the workflows of GitHub from our tables."),

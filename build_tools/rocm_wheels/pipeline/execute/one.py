@@ -131,14 +131,14 @@ def _undone(needed: Step, facts: Facts) -> str:
         return "which was not done yet"
     if done.fault:
         return f"but {done.fault}"
-    differing = _differing(needed, done.stamp.inputs)
+    differing = differences(needed, done.stamp.inputs)
     return f"but {differing[0]} since" if differing else ""
 
 
 def _compare(planned: Step, now: Step) -> None:
     """Raise UsageError when an input that the plan knew is another one now."""
     known = {name: str(value) for name, value in now.inputs.items()}
-    if differing := _differing(planned, known):
+    if differing := differences(planned, known):
         said = "".join(f"\n  {line}" for line in differing)
         raise UsageError(
             f"{planned.id} is not what was planned:{said}",
@@ -146,7 +146,8 @@ def _compare(planned: Step, now: Step) -> None:
         )
 
 
-def _differing(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
+def differences(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for each input that a plan knew of a step and that is another one among ``inputs``."""
     known = {n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _EVERYTHING}
     then = Stamp(planned.id, known, (), {})
     whole = planned.fingerprint is not None and planned.kind not in SERVES_FEWER

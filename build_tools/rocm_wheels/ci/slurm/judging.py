@@ -1,0 +1,193 @@
+"""What the end of a job means: done, worth another attempt, or not.
+
+Judged by the exit code of ``run-step``, by the record of its run, and by the first error in its log. What
+may pass (memory, network, a node that was lost) is tried so many times; a job whose time was over, or
+which was preempted, did nothing wrong and goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rocm_wheels.ci.slurm.records import Begin, End, Ending, Folder
+from rocm_wheels.compile.failure import first_failure
+from rocm_wheels.errors import SourceError
+from rocm_wheels.pipeline.record.reading import StepView, list_runs
+from rocm_wheels.pipeline.record.vocabulary import time_of
+from rocm_wheels.sources.network.transport import may_pass
+
+MOST_INTERRUPTIONS = 50
+KILLED = (137, 9, -9)
+_LOOKED_AT = 30  # of the newest runs: steps of one plan run side by side
+_TAIL_LINES = 40
+# what uv says beside git and curl (reqwest's errors)
+_UNREACHABLE = re.compile(
+    r"error sending request|dns error|server error \(5\d\d|connection error|incomplete message", re.IGNORECASE
+)
+_OOM = re.compile(r"oom[-_ ]kill|Exceeded job memory limit|out[ -]of[ -]memory handler", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a step said of its end: its message, the lines of its logs, how many compilers it ran."""
+
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    jobs: int | None = None
+
+
+def classify(code: int, because: str, said: Said) -> tuple[Ending, str]:
+    """Return the kind of an end, and the reason for people. ``because``: ``time``, ``signal`` or nothing."""
+    if code == 0:
+        return "done", ""
+    if because == "time":
+        return "time", "its limit of time was near"
+    if because == "signal" or code in (130, 143):
+        return "signal", "it was told to end"
+    failure = first_failure(said.lines)
+    if failure is not None and failure.kind == "memory":
+        return "memory", f"a compiler ran out of memory ({failure.message})"
+    if code in KILLED or any(_OOM.search(line) for line in said.lines[-_TAIL_LINES:]):
+        return "memory", "it was killed, as a rule for want of memory"
+    first = said.message.strip().splitlines()
+    reason = first[0] if first else f"run-step ended with exit code {code}"
+    if failure is not None and failure.kind in ("compile", "link", "disk"):
+        return ("failed" if failure.kind == "disk" else "compile"), str(failure)
+    told = f"{said.message}\n{failure.message if failure else ''}"
+    if may_pass(SourceError(told)) or _UNREACHABLE.search(told):
+        return "network", reason
+    return "failed", str(failure) if failure is not None and code == 12 else reason
+
+
+def judge(
+    folder: Folder,
+    step: str,
+    runs: Path,
+    *,
+    code: int,
+    because: str,
+    attempts: int,
+    now: datetime | None = None,
+) -> End:
+    """Judge the end of the job that began last, and count it. Nothing is written."""
+    begin = folder.begin(step) or Begin(0, 0, "unknown", "")
+    said = what_was_said(folder, step, runs, begin)
+    kind, reason = classify(code, because, said)
+    return counted(
+        folder, step, begin, code=code, kind=kind, reason=reason, jobs=said.jobs, attempts=attempts, now=now
+    )
+
+
+def lost(folder: Folder, step: str, runs: Path, job: int, *, attempts: int) -> End:
+    """Return the end of a job that is gone and has told none: its node was lost, or all of it was killed."""
+    begin = folder.begin(step)
+    if begin is None or begin.job != job:
+        begin, said = Begin(job, 0, "", ""), Said()
+    else:
+        said = what_was_said(folder, step, runs, begin)
+    kind: Ending = "lost"
+    reason = f"job {job} was gone from the queue before it began"
+    if any(_OOM.search(line) for line in said.lines[-_TAIL_LINES:]):
+        kind, reason = "memory", "all of it was killed for want of memory"
+    elif begin.host:
+        reason = f"job {job} on {begin.host} ended without a word: its node was lost, or it was killed"
+    return counted(
+        folder, step, begin, code=None, kind=kind, reason=reason, jobs=said.jobs, attempts=attempts, now=None
+    )
+
+
+def counted(
+    folder: Folder,
+    step: str,
+    begin: Begin,
+    *,
+    code: int | None,
+    kind: Ending,
+    reason: str,
+    jobs: int | None,
+    attempts: int,
+    now: datetime | None,
+) -> End:
+    """Return an end with how often the step has failed by now, and whether it is worth another attempt."""
+    before = folder.end(step)
+    failures = before.failures if before else 0
+    interruptions = before.interruptions if before else 0
+    failures += kind in ("memory", "network", "lost", "compile", "failed")
+    interruptions += kind in ("time", "signal")
+    fewer: int | None = None
+    again = False
+    if kind in ("time", "signal"):
+        again = interruptions < MOST_INTERRUPTIONS
+        reason += (
+            "" if again else f", {interruptions} times: give its jobs more time (--sbatch-option=--time=…)"
+        )
+    elif kind in ("memory", "network", "lost"):
+        again = failures < attempts
+        reason += "" if again else f"; attempts: {failures}"
+    if kind == "memory" and again and jobs is not None:
+        fewer = max(jobs // 2, 1)
+        if jobs <= 1:
+            again, fewer = False, None
+            reason += "; one compiler at a time is the least: give its jobs more (--sbatch-option=--mem=…)"
+    moment = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return End(
+        job=begin.job,
+        restart=begin.restart,
+        host=begin.host,
+        ended=moment,
+        exit_code=code,
+        kind=kind,
+        reason=reason,
+        again=again,
+        failures=failures,
+        interruptions=interruptions,
+        jobs=fewer if fewer is not None else before.jobs if before else None,
+    )
+
+
+def delay(end: End, after_network: float) -> int:
+    """Return the seconds to wait before another attempt, twice as long each time that the network failed.
+
+    Slurm itself waits, too: for as long as a credential of munge is good, two minutes as a rule.
+    """
+    return round(after_network * 2 ** (end.failures - 1)) if end.kind == "network" else 0
+
+
+def what_was_said(folder: Folder, step: str, runs: Path, begin: Begin) -> Said:
+    """Return what a step's last attempt said: in its run, or, where it came to none, in the job's own log."""
+    printed = _lines(folder.log(step))
+    starts = [number for number, line in enumerate(printed) if line.startswith(f"== {step}: job ")]
+    printed = printed[starts[-1] + 1 :] if starts else printed
+    view = _view(runs, step, begin)
+    if view is None:
+        errors = [n for n, line in enumerate(printed) if line.startswith("error: ")]
+        message = "\n".join(printed[errors[-1] :]).removeprefix("error: ") if errors else ""
+        return Said(message, tuple(printed))
+    message = str(view.ended.get("message") or "") if view.ended is not None else ""
+    jobs = view.begun.get("jobs")
+    log = _lines(view.log) if view.log is not None else []
+    return Said(message, (*log, *printed), int(jobs) if isinstance(jobs, int) else None)
+
+
+def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
+    """Find the run of a step's last attempt: one that began on the job's host, not before the job."""
+    for run in list_runs(runs, limit=_LOOKED_AT):
+        if step in run.steps and run.begun.get("host") == begin.host and "time" in run.begun:
+            if begin.began and time_of(run.begun) < _moment(begin.began):
+                return None
+            return run.steps[step]
+    return None
+
+
+def _moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []

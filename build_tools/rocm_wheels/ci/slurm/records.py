@@ -1,0 +1,161 @@
+"""What is known of the jobs of a plan, in a folder beside it: scripts, logs, begins, ends, and the job ids.
+
+A job writes ``STEP.begin.json`` when it begins and ``STEP.end.json`` when it ends, each whole or not at
+all. A job that is gone from the queue and has written no end was lost. Files of shared file systems may be
+seen late (NFS keeps what it knows of a folder for up to a minute): a step that is submitted again for that
+finds itself done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.workspace import write_json
+
+Ending = Literal["done", "memory", "network", "time", "signal", "lost", "compile", "failed", "unknown"]
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A job began, for the ``restart``-th time again. ``began``: UTC."""
+
+    job: int
+    restart: int
+    host: str
+    began: str
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job ended. ``again``: it is worth another attempt; ``jobs``: compilers at a time of the next.
+
+    ``failures`` and ``interruptions``: how many ends there were before, this one included.
+    """
+
+    job: int
+    restart: int
+    host: str
+    ended: str
+    exit_code: int | None
+    kind: Ending
+    reason: str
+    again: bool = False
+    failures: int = 0
+    interruptions: int = 0
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Which job does which step: the last one submitted. ``cancelled``: steps whose jobs we took back."""
+
+    plan: str = ""  # SHA-256 of the plan that they are of
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    cancelled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder beside a plan: ``plan.slurm`` for ``plan.json``."""
+
+    plan: Path
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.plan.parent / f"{self.plan.stem}.slurm"
+
+    def script(self, step: str) -> Path:
+        """The script of a step."""
+        return self.path / f"{step}.sbatch"
+
+    def log(self, step: str) -> Path:
+        """What the jobs of a step print, one after another."""
+        return self.path / f"{step}.log"
+
+    def jobs(self, step: str) -> Path:
+        """How many compilers the next job of a step may run; there after one ran out of memory."""
+        return self.path / f"{step}.jobs"
+
+    def digest(self) -> str:
+        """Return the digest of the plan as it is now."""
+        return hashlib.sha256(self.plan.read_bytes()).hexdigest()
+
+    def job_name(self, step: str) -> str:
+        """Return the name of a step's jobs in the queue: no other plan anywhere has the same."""
+        key = hashlib.sha256(f"{self.plan}\n{self.digest()}".encode("utf-8", "surrogateescape")).hexdigest()
+        return f"rw-{key[:8]}-{step}"
+
+    def ledger(self) -> Ledger:
+        """Read which jobs there are. Raises DataError for a file that is damaged."""
+        path = self.path / "jobs.json"
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            if raw["format"] != _FORMAT:
+                raise KeyError("format")
+            jobs = {str(step): int(job) for step, job in raw["jobs"].items()}
+            return Ledger(str(raw["plan"]), jobs, frozenset(map(str, raw["cancelled"])))
+        except FileNotFoundError:
+            return Ledger()
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
+            tip = f"look into `squeue --me`, then delete {path}"
+            raise DataError(f"{path} does not say which jobs were submitted", tip=tip) from cause
+
+    def write_ledger(self, ledger: Ledger) -> None:
+        """Write it, whole or not at all."""
+        known = {"plan": ledger.plan, "jobs": dict(ledger.jobs), "cancelled": sorted(ledger.cancelled)}
+        write_json(self.path / "jobs.json", {"format": _FORMAT, **known})
+
+    def begin(self, step: str) -> Begin | None:
+        """Read the begin of a step's last job; a record that is none counts as none."""
+        raw = _read(self.path / f"{step}.begin.json")
+        try:
+            return Begin(int(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def end(self, step: str) -> End | None:
+        """Read the end of a step's last job that told one; a record that is none counts as none."""
+        raw = _read(self.path / f"{step}.end.json")
+        try:
+            return End(
+                job=int(raw["job"]),
+                restart=int(raw["restart"]),
+                host=str(raw["host"]),
+                ended=str(raw["ended"]),
+                exit_code=None if raw["exit_code"] is None else int(raw["exit_code"]),
+                kind=cast("Ending", str(raw["kind"])),
+                reason=str(raw["reason"]),
+                again=bool(raw["again"]),
+                failures=int(raw["failures"]),
+                interruptions=int(raw["interruptions"]),
+                jobs=None if raw.get("jobs") is None else int(raw["jobs"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def write_end(self, step: str, end: End) -> None:
+        """Write an end; the next job may run as many compilers as it says."""
+        write_json(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
+        if end.jobs is not None:
+            self.jobs(step).write_text(f"{end.jobs}\n", encoding="ascii")
+
+    def forget(self, step: str) -> None:
+        """Forget how a step ended: its attempts count from the beginning."""
+        for path in (*(self.path / f"{step}.{what}.json" for what in ("begin", "end")), self.jobs(step)):
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}

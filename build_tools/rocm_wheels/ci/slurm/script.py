@@ -1,0 +1,215 @@
+"""The script of a job: notes its begin, does its step, has its end judged, asks for another turn.
+
+Bash does what must work outside a container, and when no Python starts: records, signals, ``scontrol``.
+What an end means is decided by ``rocm-wheels submit --job-ended``. Signals: SIGUSR1 comes to the script
+alone, ``NOTICE_SECONDS`` before the limit of time; SIGTERM comes to everything when a job is cancelled or
+preempted. The step then ends cleanly; whether a job that was told to end is wanted again, its state tells:
+that of a cancelled one is not RUNNING any more.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rocm_wheels.ci.slurm.records import Folder
+from rocm_wheels.ci.slurm.sizes import Size
+from rocm_wheels.errors import UsageError
+from rocm_wheels.shell import shell_line
+
+NOTICE_SECONDS = 120
+_OURS = (
+    *("array", "dependency", "output", "error", "open-mode", "wrap", "parsable", "job-name", "no-requeue"),
+    *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes", "parsable"),
+)
+_SHORT = {"a": "array", "d": "dependency", "o": "output", "e": "error", "J": "job-name", "n": "ntasks"}
+_SHORT |= {"N": "nodes", "W": "wait", "H": "hold"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site wants of every job. ``options``: further options of sbatch, one a line.
+
+    ``prefix``: the words before our command (``apptainer exec image.sif``); ``program``: our own.
+    ``network_delay``: seconds before a step that met a broken network is tried again.
+    """
+
+    program: tuple[str, ...]
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    options: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    attempts: int = 3
+    network_delay: float = 300.0
+
+    def check(self) -> None:
+        """Refuse options that a script cannot have, or that this program sets itself. Raises UsageError."""
+        given = {
+            "--partition": self.partition,
+            "--account": self.account,
+            "--qos": self.qos,
+            "--constraint": self.constraint,
+        }
+        for option, value in given.items():
+            if value is not None and (not value.strip() or not value.isprintable() or '"' in value):
+                raise UsageError(f"{option} {value!r} is no name")
+        for option in self.options:
+            _check_option(option)
+        for word in self.prefix:
+            if shell_line([word]) != shlex.quote(word):
+                raise UsageError(
+                    "--container-prefix has a secret in it, and scripts of jobs are there to be read",
+                    tip="set it in the environment: jobs get that of `submit`",
+                )
+
+
+def _check_option(option: str) -> None:
+    match = re.fullmatch(r"--(?P<long>[a-z][a-z0-9-]*)(?:[= ].*)?|-(?P<short>[A-Za-z]).*", option.strip())
+    if match is None or not option.isprintable():
+        raise UsageError(
+            f"--sbatch-option {option!r} is no option of sbatch", tip="as in --sbatch-option=--gres=gpu:1"
+        )
+    name = match["long"] or _SHORT.get(match["short"] or "", "")
+    if name in _OURS:
+        raise UsageError(f"--sbatch-option {option}: every job has a --{name} of its own already")
+    if shell_line([option]) != shlex.quote(option):
+        raise UsageError(
+            f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
+            tip="set it in the environment: jobs get that of `submit`",
+        )
+
+
+def directives(folder: Folder, step: str, size: Size, site: Site) -> list[str]:
+    """Return the options of a job, as sbatch reads them from the head of its script; later ones win."""
+    words = [
+        f"--job-name={folder.job_name(step)}",
+        f"--output={_quoted(str(folder.log(step)).replace('%', '%%'))}",
+        f"--chdir={_quoted(str(folder.path))}",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{NOTICE_SECONDS}",
+        "--kill-on-invalid-dep=yes",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={size.cpus}",
+    ]
+    words += [f"--mem={size.memory}M"] if size.memory else []
+    words += [f"--tmp={size.disk}M"] if size.disk else []
+    words += [f"--time={size.minutes}"]
+    given = {"partition": site.partition, "account": site.account}
+    given |= {"qos": site.qos, "constraint": site.constraint}
+    words += [f"--{name}={_quoted(value)}" for name, value in given.items() if value is not None]
+    return [*words, *(option.strip() for option in site.options)]
+
+
+def _quoted(value: str) -> str:
+    """Return a value for a line that sbatch reads: quoted where it is more than a word."""
+    if '"' in value or "\n" in value or "\\" in value:
+        raise UsageError(f"{value!r} cannot stand in a script for sbatch", tip="give the folder another name")
+    return value if re.fullmatch(r"[\w./:=,@+%-]+", value, re.ASCII) else f'"{value}"'
+
+
+def job_script(folder: Folder, step: str, size: Size, site: Site) -> str:
+    """Return the script of a step's job."""
+    ours = [*site.prefix, *site.program]
+    head = "\n".join(f"#SBATCH {word}" for word in directives(folder, step, size, site))
+    judge = [*ours, "submit", str(folder.plan), "--job-ended", step, "--attempts", str(site.attempts)]
+    judge += ["--network-delay", f"{site.network_delay:g}s"]
+    return _SCRIPT.format(
+        head=head,
+        step=step,
+        plan=shlex.quote(str(folder.plan)),
+        base=shlex.quote(str(folder.path / step)),
+        run=_line([*ours, "run-step", step, "--plan", str(folder.plan)]),
+        judge=_line(judge),
+    )
+
+
+def _line(words: Sequence[str]) -> str:
+    return " ".join(map(shlex.quote, words))
+
+
+_SCRIPT = """#!/bin/bash
+{head}
+# One step of a plan; `rocm-wheels submit` has written this, and writes it anew.
+set -u
+base={base}
+plan={plan}
+job=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}
+restart=${{SLURM_RESTART_COUNT:-0}}
+host=$(uname -n)
+
+write() {{  # a file is there whole or not at all
+  printf '%s\\n' "$2" > "$1.$job.part" && mv -f "$1.$job.part" "$1"
+}}
+now() {{ date -u +%Y-%m-%dT%H:%M:%SZ; }}
+
+echo "== {step}: job $job on $host, restart $restart, $(now)"
+if [ ! -r "$plan" ]; then
+  echo "error: $host does not see $plan"
+  echo "tip: plan, work directory and source trees must be on a file system that all nodes share"
+  exit 2
+fi
+this="\\"job\\": $job, \\"restart\\": $restart, \\"host\\": \\"$host\\""
+write "$base.begin.json" "{{$this, \\"began\\": \\"$(now)\\"}}"
+if [ -s "$base.jobs" ]; then
+  MAX_JOBS=$(cat "$base.jobs")
+  export MAX_JOBS
+fi
+
+because=""
+child=""
+later=""
+tell() {{
+  hit=1
+  because=$1
+  [ -n "$child" ] || return
+  if [ "$1" = time ]; then
+    kill -TERM "$child" 2> /dev/null
+  else  # the step has got it as well, as a rule
+    ( sleep 3; kill -TERM "$child" 2> /dev/null ) &
+    later=$!
+  fi
+}}
+trap 'tell time' USR1
+trap 'tell signal' TERM
+
+{run} &
+child=$!
+[ -z "$because" ] || kill -TERM "$child"
+code=1
+while :; do
+  hit=""
+  wait "$child"
+  ended=$?
+  [ "$ended" -eq 127 ] || code=$ended
+  [ -n "$hit" ] || break
+done
+[ -z "$later" ] || kill "$later" 2> /dev/null
+child=""
+trap '' USR1
+
+verdict=$({judge} --exit-code "$code" --because "$because")
+if [ -z "$verdict" ]; then
+  this="$this, \\"ended\\": \\"$(now)\\", \\"exit_code\\": $code, \\"kind\\": \\"unknown\\""
+  this="$this, \\"reason\\": \\"exit code $code, and nobody could tell why\\", \\"again\\": false"
+  write "$base.end.json" "{{$this, \\"failures\\": 1, \\"interruptions\\": 0}}"
+  exit "$code"
+fi
+if [ "${{verdict%% *}}" = again ]; then
+  state=$(scontrol show job -o "$job" | grep -o 'JobState=[A-Z_]*')
+  if [ "$state" = JobState=RUNNING ]; then
+    trap '' TERM
+    if scontrol requeue "$job"; then
+      wait=${{verdict#* }}
+      [ "$wait" -eq 0 ] || scontrol update JobId="$job" StartTime=now+"$wait"
+      exit 0
+    fi
+  fi
+fi
+exit "$code"
+"""

@@ -1,0 +1,254 @@
+"""``submit``: the steps of a plan as jobs of a Slurm cluster."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.quantities import Duration
+from rocm_wheels.errors import UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.ci.slurm.deciding import Decision
+    from rocm_wheels.ci.slurm.script import Site
+    from rocm_wheels.ci.slurm.states import StepState
+    from rocm_wheels.ci.slurm.submitting import Submission
+
+_EXCLUSIVE = ("dry_run", "status", "cancel", "job_ended")
+
+
+@click.command("submit")
+@click.argument("plan", type=GivenPath())
+@click.option(
+    "--executor",
+    type=click.Choice(["slurm"]),
+    default="slurm",
+    show_default=True,
+    help="Who runs the steps.",
+)
+@click.option("--partition", metavar="P", help="Partition of the jobs [default: the site's].")
+@click.option("--account", metavar="A", help="Account that is charged.")
+@click.option("--qos", metavar="Q", help="Quality of service.")
+@click.option("--constraint", metavar="C", help="What nodes must have, as sbatch takes it.")
+@click.option(
+    "--cpus", type=click.IntRange(min=1), metavar="N", help="CPUs of a build [default: a node's, 32 at most]."
+)
+@click.option(
+    "--sbatch-option",
+    "options",
+    multiple=True,
+    metavar="OPTION",
+    help="A further option of sbatch for all jobs, over ours: --sbatch-option=--mem=64G.",
+)
+@click.option(
+    "--container-prefix",
+    default="",
+    metavar="WORDS",
+    help="Words before our command in a job: 'apptainer exec --bind /shared image.sif'.",
+)
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Attempts of a step that ran out of memory, met a broken network or lost its node.",
+)
+@click.option(
+    "--network-delay",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="Before a step that met a broken network is tried again; twice as long each time.",
+)
+@click.option(
+    "--assume-shared", is_flag=True, help="All nodes see the plan's folders, whatever it looks like."
+)
+@click.option("--retry-failed", is_flag=True, help="Submit steps again that failed for good, too.")
+@click.option("--wait", is_flag=True, help="Wait for the end; submit again what was lost meanwhile.")
+@click.option(
+    "--poll",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="With --wait: how often to ask squeue.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the jobs that would be submitted; write nothing.")
+@click.option("--status", is_flag=True, help="Show where the steps are, and submit nothing.")
+@click.option("--cancel", is_flag=True, help="Take the jobs of the plan from the queue.")
+@click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON on stdout.")
+@click.option("--job-ended", hidden=True, metavar="STEP", help="For scripts of jobs: judge how one ended.")
+@click.option("--exit-code", hidden=True, type=int, default=0)
+@click.option("--because", hidden=True, type=click.Choice(["", "time", "signal"]), default="")
+def command(plan: Path, **options: Any) -> None:
+    """Submit the steps of a plan as jobs of a Slurm cluster.
+
+    A job is one step, by `run-step`; scripts, logs and records are in a folder beside the plan (plan.slurm).
+    Run again, it takes up what is queued, skips what is done, and submits again what failed for a reason
+    that may pass. Jobs get the environment of this command.
+
+    \b
+    Example:
+      rocm-wheels plan --install-rocm --index-url URL --pytorch-rocm-arch gfx942 \\
+          --work-dir /shared/work --output-dir /shared/dist -o /shared/plan.json
+      rocm-wheels submit --executor slurm /shared/plan.json --partition cpu --wait
+      rocm-wheels submit --status /shared/plan.json
+    """
+    from rocm_wheels.ci.slurm.submitting import Submission
+
+    given = [f"--{name.replace('_', '-')}" for name in _EXCLUSIVE if options[name]]
+    given += ["--wait"] if options["wait"] and given else []
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other")
+    env = environment()
+    submission = Submission.of(plan, _site(options), env, options["cpus"])
+    if options["job_ended"]:
+        click.echo(_judge(submission, options))
+    elif options["dry_run"]:
+        _dry_run(submission, options)
+    elif options["status"]:
+        _show(submission.look()[1], as_json=options["as_json"])
+    elif options["cancel"]:
+        names = submission.cancel()
+        log.note(f"cancelled: {', '.join(names)}" if names else "no job of this plan is in the queue")
+    else:
+        _submit(submission, options)
+
+
+def _site(options: Mapping[str, Any]) -> Site:
+    from rocm_wheels.ci.slurm.script import Site
+    from rocm_wheels.workspace import own_program
+
+    try:
+        prefix = tuple(shlex.split(options["container_prefix"]))
+    except ValueError as cause:
+        raise UsageError(f"--container-prefix: {cause}", tip="close the quotes") from cause
+    return Site(
+        program=("rocm-wheels",) if prefix else tuple(own_program()),
+        partition=options["partition"],
+        account=options["account"],
+        qos=options["qos"],
+        constraint=options["constraint"],
+        options=tuple(options["options"]),
+        prefix=prefix,
+        attempts=options["attempts"],
+        network_delay=options["network_delay"],
+    )
+
+
+def _judge(submission: Submission, options: Mapping[str, Any]) -> str:
+    """Write down how a job ended; return what its script is to do: ``stop``, or ``again SECONDS``."""
+    from rocm_wheels.ci.slurm.judging import delay, judge
+
+    step = submission.file.plan.step(options["job_ended"]).id
+    end = judge(
+        submission.folder,
+        step,
+        submission.file.request.work / "runs",
+        code=options["exit_code"],
+        because=options["because"],
+        attempts=options["attempts"],
+    )
+    submission.folder.write_end(step, end)
+    log.note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
+    return f"again {delay(end, options['network_delay'])}" if end.again else "stop"
+
+
+def _dry_run(submission: Submission, options: Mapping[str, Any]) -> None:
+    from rocm_wheels.ci.slurm.cluster import is_here
+
+    here = is_here(submission.env)
+    if not here:
+        log.note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
+    _, decided = submission.decisions(retry_failed=options["retry_failed"], queued=here)
+    for line in submission.shown(decided):
+        click.echo(line)
+    _say(decided, would=True)
+
+
+def _submit(submission: Submission, options: Mapping[str, Any]) -> None:
+    from rocm_wheels.ci.slurm import cluster
+    from rocm_wheels.ci.slurm.waiting import refuse_undone, wait
+
+    cluster.program("sbatch", submission.env)
+    if not options["assume_shared"]:
+        _check_shared(submission)
+    decided = submission.submit(retry_failed=options["retry_failed"])
+    _say(decided, would=False)
+    stopped = [one for one in decided if one.action == "stopped"]
+    if not options["wait"]:
+        if options["as_json"]:
+            _show(submission.look()[1], as_json=True)
+        if stopped:
+            raise UsageError(
+                f"not submitted: {', '.join(one.step.id for one in stopped)} failed for a reason that stays",
+                tip="see above; --retry-failed submits it again",
+            )
+        return
+    try:
+        found = wait(submission, every=options["poll"])
+    except KeyboardInterrupt:
+        log.note("the jobs go on; `submit --status` shows them, `submit --cancel` ends them")
+        raise
+    _show(found, as_json=options["as_json"])
+    refuse_undone(submission, found)
+
+
+def _check_shared(submission: Submission) -> None:
+    """Refuse folders that no other machine has, unless the cluster is this machine alone."""
+    from rocm_wheels.ci.slurm import cluster, sharing
+
+    here = platform.node().split(".")[0]
+    if {name.split(".")[0] for name in cluster.nodes(submission.env)} <= {here}:
+        return
+    request = submission.file.request
+    places = {"the plan": submission.folder.plan, "work directory": request.work, "output": request.output}
+    places |= {f"sources of {name}": tree for name, tree in request.sources.items() if tree.is_dir()}
+    if not submission.site.prefix:
+        places["this program"] = Path(submission.site.program[0])
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    found = sharing.look(places, sharing.read_mounts(mounts))
+    for warning in found.warnings:
+        log.warn(warning)
+    if found.errors:
+        said = "".join(f"\n  {error}" for error in found.errors)
+        raise UsageError(
+            f"jobs on other nodes could not work:{said}",
+            tip="put them on a file system that the nodes share, or say --assume-shared",
+        )
+
+
+def _say(decided: Sequence[Decision], *, would: bool) -> None:
+    """Tell what was decided about each step, and how many jobs there are."""
+    for one in decided:
+        job = f"job {one.state.job}" if one.state.job is not None and not would else ""
+        if one.submits:
+            why = f" ({one.why})" if one.why else ""
+            log.note(f"{one.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
+        elif one.action == "leave":
+            log.note(f"{one.step.id}: {one.why} already, job {one.state.job}")
+        elif one.action != "left out":
+            log.note(f"{one.step.id}: {one.action}{f', {one.why}' if one.why else ''}")
+    count = sum(one.submits for one in decided)
+    log.note(f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}")
+
+
+def _show(found: Mapping[str, StepState], *, as_json: bool) -> None:
+    """Print where each step is."""
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in found.values()], indent=1))
+        return
+    width = max(map(len, found))
+    for one in found.values():
+        click.echo(f"{one.state:<13}  {one.step:<{width}}  {one.job or '':<8}  {one.why}".rstrip())

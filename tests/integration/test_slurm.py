@@ -1,0 +1,214 @@
+"""Plans on a real Slurm of one node, with jobs that are killed, starved, told to end, or lost.
+
+Where Slurm is not installed, this is skipped; ``test_slurm_faked`` holds the same logic to recorded answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import Cluster, missing
+from tiny_projects import TAG, Ended, World, made_world, world
+
+_ = made_world, world  # fixtures
+
+if "slurmctld" in missing():
+    pytest.skip("no slurmctld (Debian: apt-get install slurm-wlm munge)", allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
+OUT_OF_MEMORY = """
+if os.environ.get("MAX_JOBS") != "2":
+    print("g++: fatal error: Killed signal terminated program cc1plus", flush=True)
+    sys.exit(1)
+"""
+COMPILE_ERROR = 'print("x.cpp:1:2: error: no such thing", flush=True); sys.exit(1)'
+NETWORK = """
+if not Path(os.environ["TINY_PLACE"], "seen").exists():
+    Path(os.environ["TINY_PLACE"], "seen").touch()
+    print("URLError: <urlopen error [Errno -3] Temporary failure in name resolution>", flush=True)
+    sys.exit(1)
+"""
+SLOW_ONCE = """
+if not Path(os.environ["TINY_PLACE"], "seen").exists():
+    Path(os.environ["TINY_PLACE"], "seen").touch()
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running Slurm."""
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+class Site:
+    """A plan of tiny projects, and the cluster that does it."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world, self.cluster = world, cluster
+        self.plan = world.folder / "plan.json"
+        made = world.run(*world.words("-o", str(self.plan), command="plan"))
+        assert made.code == 0, made.err
+        (world.place / "seen").unlink(missing_ok=True)
+        self.started: list[Any] = []
+
+    def submit(self, *words: str, **env: str) -> Ended:
+        more = ["--cpus", "1", "--network-delay", "1s"] if not {"--status", "--cancel"} & {*words} else []
+        return self.world.run("submit", str(self.plan), *words, *more, **self.cluster.env, **env)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        ended = self.submit("--status", "--json")
+        assert ended.code == 0, ended.err
+        return {one["step"]: one for one in json.loads(ended.out)}
+
+    def states(self) -> list[str]:
+        return [one["state"] for one in self.status().values()]
+
+    def log(self, step: str) -> str:
+        return self.folder(f"{step}.log").read_text()
+
+    def folder(self, name: str) -> Path:
+        return self.world.folder / "plan.slurm" / name
+
+    def until(self, happened: Any, what: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < end, f"in vain waited for {what}: {self.status()}"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def site(world: World, cluster: Cluster) -> Iterator[Site]:
+    """A fresh plan; no job is left afterwards."""
+    import shutil
+
+    shutil.rmtree(world.folder / "plan.slurm", ignore_errors=True)
+    made = Site(world, cluster)
+    yield made
+    cluster.ask("scancel", *map(str, cluster.jobs()))
+    made.until(lambda: not cluster.jobs(), "an empty queue")
+
+
+def test_a_plan_is_done_out_of_memory_and_network_included(site: Site) -> None:
+    site.world.disturb("triton", OUT_OF_MEMORY)
+    site.world.disturb("pytorch", NETWORK)
+    ended = site.submit("--wait", "--poll", "0.3s", MAX_JOBS="4")
+    assert ended.code == 0, ended.err
+    assert site.states() == ["done"] * 5
+    end = site.status()[TRITON]["end"]
+    assert (end["failures"], end["jobs"], end["restart"]) == (1, 2, 1)
+    assert "ran out of memory" in ended.err
+    assert site.status()[TORCH]["end"]["failures"] == 1
+    assert "network" in site.log(TORCH)
+    calls = site.world.calls()
+    assert calls.count("pytorch_audio begun") == 1
+    again = site.submit()
+    assert "0 jobs submitted" in again.err
+    assert site.world.calls() == []
+
+
+def test_a_compile_error_stops_what_needs_it_and_nothing_is_submitted_twice(site: Site) -> None:
+    site.world.disturb("pytorch", COMPILE_ERROR)
+    first = site.submit()
+    assert f"{AUDIO}: submitted, job " in first.err
+    second = site.submit()
+    assert "0 jobs submitted" in second.err
+    ended = site.submit("--wait", "--poll", "0.3s")
+    assert ended.code == 12
+    assert f"{TORCH}: failed, x.cpp:1: no such thing" in ended.err
+    assert f"{AUDIO}: blocked, needs {TORCH}, which failed" in ended.err
+    refused = site.submit()
+    assert (refused.code, "0 jobs submitted" in refused.err) == (2, True)
+    site.world.disturb("pytorch")
+    assert site.submit("--retry-failed", "--wait", "--poll", "0.3s").code == 0
+    assert site.states() == ["done"] * 5
+
+
+@pytest.mark.parametrize("words", [("--signal=TERM", "--full"), ("--signal=USR1", "--batch")])
+def test_a_job_that_is_told_to_end_goes_on_in_another(site: Site, words: tuple[str, str]) -> None:
+    site.world.disturb("triton", SLOW_ONCE)
+    waiting = site.world.start(
+        "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
+    )
+    site.until((site.world.place / "seen").exists, "triton at work")
+    job = site.status()[TRITON]["job"]
+    site.cluster.ask("scancel", *words, str(job))
+    _, err = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, err
+    end = site.status()[TRITON]["end"]
+    assert (end["job"], end["restart"], end["interruptions"], end["failures"]) == (job, 1, 1, 0)
+    assert site.states() == ["done"] * 5
+
+
+def test_a_job_that_is_gone_without_a_word_is_submitted_again(site: Site) -> None:
+    site.world.disturb("triton", SLOW_ONCE)
+    waiting = site.world.start(
+        "submit", str(site.plan), "--cpus", "1", "--wait", "--poll", "0.3s", **site.cluster.env
+    )
+    site.until((site.world.place / "seen").exists, "triton at work")
+    job = site.status()[TRITON]["job"]
+    for pid in site.cluster.processes_of(job):
+        os.kill(pid, signal.SIGKILL)
+    _, err = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, err
+    assert f"{TRITON}: lost" in err
+    end = site.status()[TRITON]["end"]
+    assert (end["job"] > job, end["failures"]) == (True, 1)
+    assert site.states() == ["done"] * 5
+
+
+def test_a_node_that_goes_down_costs_no_step(site: Site) -> None:
+    site.world.disturb("triton", SLOW_ONCE)
+    assert site.submit().code == 0
+    site.until((site.world.place / "seen").exists, "triton at work")
+    job = site.status()[TRITON]["job"]
+    site.cluster.stop_node()
+    for pid in site.cluster.processes_of(job):
+        os.kill(pid, signal.SIGKILL)
+    site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=DOWN", "Reason=test")
+    site.cluster.start_node()
+    site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=RESUME")
+    ended = site.submit("--wait", "--poll", "0.3s")
+    assert ended.code == 0, ended.err
+    end = site.status()[TRITON]["end"]
+    assert (end["job"], end["restart"], end["exit_code"]) == (job, 1, 0)
+    assert site.states() == ["done"] * 5
+
+
+def test_cancelled_jobs_stay_cancelled_until_they_are_submitted_again(site: Site) -> None:
+    site.world.disturb("triton", SLOW_ONCE)
+    assert site.submit().code == 0
+    site.until((site.world.place / "seen").exists, "triton at work")
+    cancelled = site.submit("--cancel")
+    assert f"cancelled: {TRITON}, {TORCH}, {AUDIO}" in cancelled.err
+    site.until(lambda: not site.cluster.jobs(), "an empty queue")
+    assert site.states() == ["done", "done", "cancelled", "cancelled", "cancelled"]
+    site.until(lambda: not site.world.processes(), "the end of all processes")
+    ended = site.submit("--wait", "--poll", "0.3s")
+    assert ended.code == 0, ended.err
+    assert site.states() == ["done"] * 5
+
+
+def test_wrong_words_are_told_as_slurm_tells_them(site: Site) -> None:
+    for words, message in (
+        (["--partition", "debgu"], "no partition debgu has nodes that are up; did you mean debug?"),
+        (["--constraint", "gpu"], "Invalid feature specification"),
+        (["--sbatch-option=--mem=900G"], "Requested node configuration is not available"),
+    ):
+        ended = site.submit(*words)
+        assert (ended.code, message in ended.err) == (2, True), ended.err
+        assert "tip: " in ended.err
+    assert site.cluster.jobs() == {}

@@ -1,0 +1,221 @@
+"""The scripts of jobs under bash, and ``submit`` of a real plan, with a Slurm that answers as recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_projects import TAG, Ended, World, made_world, world
+
+from rocm_wheels.ci.slurm.records import Folder
+from rocm_wheels.ci.slurm.script import Site, job_script
+from rocm_wheels.ci.slurm.sizes import Size
+
+_ = made_world, world  # fixtures
+TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
+# as Slurm 22.05.8 answers
+FAKES = {
+    "sbatch": """
+echo "sbatch $*" >> "$FAKE/calls"
+[ ! -e "$FAKE/refusal" ] || { cat "$FAKE/refusal" >&2; exit 1; }
+id=$(( $(cat "$FAKE/last" 2> /dev/null || echo 0) + 1 ))
+echo $id > "$FAKE/last"
+for script; do :; done
+name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
+echo "$id|PENDING|Dependency|$name" >> "$FAKE/queue"
+echo $id
+""",
+    "squeue": 'cat "$FAKE/queue" 2> /dev/null; exit 0',
+    "scancel": """
+echo "scancel $*" >> "$FAKE/calls"
+for id; do sed -i "/^$id|/d" "$FAKE/queue"; done
+""",
+    "sinfo": """
+case "$*" in *--Node*) cat "$FAKE/nodes";; *) echo 'debug*|2|4000|20000|2:00:00|up|1';; esac
+""",
+    "scontrol": """
+echo "scontrol $*" >> "$FAKE/calls"
+[ "$1" != show ] || echo "JobId=7 JobName=x UserId=u(0) JobState=$(cat "$FAKE/state") Reason=None"
+""",
+    "rocm-wheels": """
+echo "rocm-wheels $* MAX_JOBS=${MAX_JOBS-}" >> "$FAKE/calls"
+case "$1" in
+  run-step) echo $$ > "$FAKE/pid"; trap 'exit 130' TERM; . "$FAKE/step";;
+  submit) cat "$FAKE/verdict";;
+esac
+""",
+}
+
+
+class Faked:
+    """A folder of programs that write down what they are asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir(parents=True)
+        for name, text in FAKES.items():
+            (folder / "bin" / name).write_text(f"#!/bin/bash\n{text}")
+            (folder / "bin" / name).chmod(0o755)
+        for name, text in {"state": "RUNNING", "verdict": "stop\n", "step": "exit 0"}.items():
+            (folder / name).write_text(text)
+        (folder / "nodes").write_text(platform.node().split(".")[0])
+        self.env = {"FAKE": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+    def write(self, **files: str) -> None:
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+
+    def calls(self) -> list[str]:
+        """Return what was asked since the last question."""
+        path = self.folder / "calls"
+        found = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Faked:
+    """A faked Slurm."""
+    return Faked(tmp_path / "fake")
+
+
+class Job:
+    """A job's script, as Slurm starts it."""
+
+    def __init__(self, fake: Faked, folder: Path) -> None:
+        self.fake, self.folder = fake, Folder(folder / "a plan.json")
+        self.folder.plan.write_text("{}")
+        self.folder.path.mkdir()
+        script = folder / "script"
+        script.write_text(job_script(self.folder, "build-x", Size(2, None, None, 30), Site(("rocm-wheels",))))
+        self.argv = ["bash", str(script)]
+
+    def start(self, **env: str) -> subprocess.Popen[str]:
+        given = {**os.environ, **self.fake.env, "SLURM_JOB_ID": "7", **env}
+        return subprocess.Popen(
+            self.argv, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, **env: str) -> tuple[int, str]:
+        process = self.start(**env)
+        out, _ = process.communicate(timeout=30)
+        return process.returncode, out
+
+
+def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) -> None:
+    job = Job(fake, tmp_path)
+    job.folder.jobs("build-x").write_text("4\n")
+    assert job.run(SLURM_RESTART_COUNT="2")[0] == 0
+    begin = job.folder.begin("build-x")
+    assert begin is not None
+    assert (begin.job, begin.restart, begin.host) == (7, 2, platform.node())
+    step, judged = fake.calls()
+    assert step == f"rocm-wheels run-step build-x --plan {job.folder.plan} MAX_JOBS=4"
+    assert "--job-ended build-x --attempts 3 --network-delay 300s --exit-code 0 --because  MAX" in judged
+    fake.write(verdict="")  # nobody can judge it: the script says so itself
+    fake.write(step="exit 12")
+    assert job.run()[0] == 12
+    end = job.folder.end("build-x")
+    assert end is not None
+    assert (end.kind, end.exit_code, end.again) == ("unknown", 12, False)
+    job.folder.plan.unlink()
+    code, out = job.run()
+    assert (code, "does not see" in out) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "asked"),
+    [
+        ("stop", "RUNNING", []),
+        ("again 0", "RUNNING", ["scontrol show job -o 7", "scontrol requeue 7"]),
+        (
+            "again 300",
+            "RUNNING",
+            [
+                *("scontrol show job -o 7", "scontrol requeue 7"),
+                "scontrol update JobId=7 StartTime=now+300",
+            ],
+        ),
+        ("again 0", "COMPLETING", ["scontrol show job -o 7"]),  # cancelled, or requeued by Slurm itself
+    ],
+)
+def test_a_job_asks_for_another_turn(
+    fake: Faked, tmp_path: Path, verdict: str, state: str, asked: list[str]
+) -> None:
+    fake.write(verdict=f"{verdict}\n", state=state, step="exit 12")
+    assert Job(fake, tmp_path).run()[0] == (0 if len(asked) > 1 else 12)
+    assert [call for call in fake.calls() if call.startswith("scontrol")] == asked
+
+
+def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None:
+    fake.write(step="while :; do sleep 0.05; done")
+    process = Job(fake, tmp_path).start()
+    end = time.monotonic() + 20
+    while not (fake.folder / "pid").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "--exit-code 130 --because time" in fake.calls()[-1]
+
+
+class Submitted:
+    """A plan of tiny projects and the faked Slurm."""
+
+    def __init__(self, world: World, fake: Faked) -> None:
+        import shutil
+
+        self.world, self.fake, self.plan = world, fake, world.folder / "faked.json"
+        shutil.rmtree(world.folder / "faked.slurm", ignore_errors=True)
+        made = world.run(*world.words("-o", str(self.plan), command="plan"))
+        assert made.code == 0, made.err
+
+    def submit(self, *words: str, **env: str) -> Ended:
+        return self.world.run("submit", str(self.plan), *words, **{**self.fake.env, **env})
+
+    def states(self) -> dict[str, Any]:
+        return {one["step"]: one["state"] for one in json.loads(self.submit("--status", "--json").out)}
+
+
+@pytest.mark.slow
+def test_a_plan_is_submitted_once(world: World, fake: Faked) -> None:
+    site = Submitted(world, fake)
+    dry = site.submit("--dry-run", "--partition", "debug", "--sbatch-option=--gres=gpu:1")
+    assert f"--dependency='afterok:<install-tools-{TAG}>:<{TRITON}>'" in dry.out
+    assert "  #SBATCH --partition=debug\n  #SBATCH --gres=gpu:1\n" in dry.out
+    assert (fake.calls(), (world.folder / "faked.slurm").exists()) == ([], False)
+    fake.write(nodes="n1\nn2\n")
+    refused = site.submit()
+    if refused.code:  # where the temporary folder is this machine's alone
+        assert "jobs on other nodes could not work" in refused.err
+    fake.calls()
+    (fake.folder / "queue").unlink(missing_ok=True)
+    (fake.folder / "last").unlink(missing_ok=True)
+    (world.folder / "faked.slurm" / "jobs.json").unlink(missing_ok=True)
+    first = site.submit("--assume-shared", ROCM_WHEELS_RECORD="/nowhere")
+    assert first.code == 0, first.err
+    sent = fake.calls()
+    steps = [call.rsplit("/", 1)[1].removesuffix(".sbatch") for call in sent]
+    assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", TRITON, TORCH, AUDIO][-len(steps) :]
+    assert f"--dependency=afterok:{len(sent) - 3}:{len(sent) - 2} " in sent[-2]
+    (world.folder / "faked.slurm" / "jobs.json").unlink()  # cut off before it was written down
+    assert "0 jobs submitted" in site.submit("--assume-shared").err
+    assert fake.calls() == []
+    assert site.states()[TORCH] == "waiting"
+    (world.sources / "pytorch" / "source.txt").write_text("two")
+    stale = site.submit("--assume-shared")
+    (world.sources / "pytorch" / "source.txt").write_text("one")
+    assert (stale.code, "is older than what it was made of:" in stale.err) == (2, True)
+    assert f"{TORCH}: sources changed" in stale.err
+    fake.write(queue="")  # all are gone, and have told nothing
+    fake.write(refusal="sbatch: error: Batch job submission failed: Invalid qos specification\n")
+    wrong = site.submit("--assume-shared")
+    assert (wrong.code, "Invalid qos" in wrong.err, "tip: ask the site" in wrong.err) == (2, True, True)

@@ -1,0 +1,328 @@
+"""Jobs of a cluster: how Slurm's answers are read, what an end means, what is submitted, and what is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planned_runs import make_facts, settled
+
+from rocm_wheels.ci.slurm.cluster import Partition, minutes_of, partition, read_partitions, read_queue
+from rocm_wheels.ci.slurm.deciding import decide, dependency
+from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge, lost
+from rocm_wheels.ci.slurm.records import Begin, End, Folder, Ledger
+from rocm_wheels.ci.slurm.script import Site, directives, job_script
+from rocm_wheels.ci.slurm.sharing import look, read_mounts
+from rocm_wheels.ci.slurm.sizes import Size, size_of
+from rocm_wheels.ci.slurm.states import StepState, adopted, states
+from rocm_wheels.ci.slurm.submitting import Submission
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.submit import command
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.pipeline.estimates import History
+from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
+from rocm_wheels.pipeline.plan.step import Cell, Plan, Step
+
+LOGS = Path(__file__).parents[1] / "data" / "build_logs"
+# recorded: Slurm 22.05.8, squeue -h -o %i|%T|%r|%j and sinfo -h -e -o %P|%c|%m|%d|%l|%a|%D
+QUEUE = """\
+1|RUNNING|None|rw-test a
+2|PENDING|Dependency|rw-0a|b
+9|PENDING|DependencyNeverSatisfied|rw-test a
+10|COMPLETING|None|x
+11_[1-4]|PENDING|Priority|an array
+"""
+NODES = """\
+debug*|2|4000|20000|2:00:00|up|1
+debug*|64|1|0|2:00:00|up|3
+small|2|4000|20000|2:00|up|1
+long|128|512000|0|infinite|up|4
+old|8|16000|0|1-00:00:00|down|2
+none|8|16000|0|1-00:00:00|up|0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A plan's folder."""
+    made = Folder(tmp_path / "plan.json")
+    made.plan.write_text("{}")
+    made.path.mkdir()
+    return made
+
+
+def three() -> Plan:
+    """b needs a; c is behind b."""
+    cell = Cell("cp312")
+    steps = [
+        Step("a", "install-tools", cell, verdict="run"),
+        Step("b", "build", cell, "triton", after=("a",), verdict="known later"),
+        Step("c", "build", cell, "pytorch", after=("a",), behind=("b",), verdict="known later"),
+    ]
+    return Plan({step.id: step for step in steps}, ("gfx942",))
+
+
+def test_what_slurm_prints_is_read() -> None:
+    queue = read_queue(QUEUE)
+    assert [(one.job, one.runs, one.ends, one.never) for one in queue] == [
+        (1, True, False, False),
+        (2, False, False, False),
+        (9, False, False, True),
+        (10, False, True, False),
+    ]
+    assert queue[1].name == "rw-0a|b"
+    known = read_partitions(NODES)
+    assert known == [
+        Partition("debug", True, 2, 4000, 20000, 120, 4),
+        Partition("small", False, 2, 4000, 20000, 2, 1),
+        Partition("long", False, 128, 512000, None, None, 4),
+    ]
+    assert partition(known, None) is known[0]
+    assert partition(known, "long,debug") is known[2]
+    with pytest.raises(UsageError, match="no partition lnog has nodes that are up; did you mean long"):
+        partition(known, "lnog")
+    limits = {"2:00:00": 120, "30:00": 30, "1-12:00:00": 2160, "infinite": None, "n/a": None, "0:30": 0}
+    assert {text: minutes_of(text) for text in limits} == limits
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "because", "kind"),
+    [
+        ("gcc_out_of_memory.log", 12, "", "memory"),
+        ("clang_hip_host.log", 12, "", "compile"),
+        ("ld_missing_library.log", 12, "", "compile"),
+        ("gcc_disk_full.log", 12, "", "failed"),
+        ("cmake_missing_package.log", 12, "", "failed"),
+        ("clang_hip_host.log", 12, "time", "time"),
+        ("clang_hip_host.log", 130, "", "signal"),
+        ("clang_hip_host.log", 130, "signal", "signal"),
+        ("clang_hip_host.log", 0, "time", "done"),
+        (None, 137, "", "memory"),
+        (None, 2, "", "failed"),
+    ],
+)
+def test_an_end_is_classified_by_code_and_log(log: str | None, code: int, because: str, kind: str) -> None:
+    lines = (LOGS / log).read_text().splitlines() if log else []
+    assert classify(code, because, Said("", tuple(lines)))[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("uv failed with exit code 2:\n  | error: Failed to fetch: dns error: failed to lookup", "network"),
+        ("uv failed:\n  | Caused by: error sending request for url (https://x/)", "network"),
+        ("curl: (6) Could not resolve host: repo.amd.com", "network"),
+        ("HTTP status server error (503 Service Unavailable) for url", "network"),
+        ("rocm==9 was not found; the other index timed out", "failed"),
+        ("uv failed: 404 Not Found", "failed"),
+    ],
+)
+def test_a_network_may_come_back(message: str, kind: str) -> None:
+    assert classify(11, "", Said(message))[0] == kind
+
+
+def test_an_error_of_a_compiler_is_none_of_the_network() -> None:
+    said = Said("building torch failed", ("net.cpp:3:1: error: 'x' timed out was not declared",))
+    assert classify(12, "", said) == ("compile", "net.cpp:3: 'x' timed out was not declared")
+
+
+def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: Folder) -> None:
+    begin, ends = Begin(7, 0, "n1", "2026-01-01T00:00:00Z"), []
+    for jobs in (16, 8, 4):
+        end = counted(folder, "b", begin, code=12, kind="memory", reason="x", jobs=jobs, attempts=3, now=None)
+        folder.write_end("b", end)
+        ends.append((end.again, end.failures, end.jobs))
+    assert ends == [(True, 1, 8), (True, 2, 4), (False, 3, 4)]
+    assert folder.jobs("b").read_text() == "4\n"
+    assert folder.end("b") == end
+    assert "attempts: 3" in end.reason
+    folder.forget("b")
+    assert (folder.end("b"), folder.jobs("b").exists()) == (None, False)
+    one = counted(folder, "b", begin, code=12, kind="memory", reason="x", jobs=1, attempts=3, now=None)
+    assert (one.again, "one compiler at a time is the least" in one.reason) == (False, True)
+    ends = []
+    for _ in range(3):
+        end = counted(
+            folder, "c", begin, code=11, kind="network", reason="x", jobs=None, attempts=9, now=None
+        )
+        folder.write_end("c", end)
+        ends.append(delay(end, 300))
+    assert ends == [300, 600, 1200]
+    time = counted(folder, "c", begin, code=130, kind="time", reason="x", jobs=None, attempts=3, now=None)
+    assert (time.again, time.failures, time.interruptions, delay(time, 300)) == (True, 3, 1, 0)
+
+
+def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: Folder, tmp_path: Path) -> None:
+    first = "== a: job 6 on n1, restart 0, now\nerror: Could not resolve host: x\n"
+    folder.log("a").write_text(
+        first + "== a: job 7 on n1, restart 0, now\nerror: no such plan\ntip: make it\n"
+    )
+    (folder.path / "a.begin.json").write_text(
+        json.dumps({"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T00:00:00Z"})
+    )
+    end = judge(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
+    assert (end.kind, end.reason, end.job, end.again) == ("failed", "no such plan", 7, False)
+    with folder.log("a").open("a") as log:
+        log.write("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.\n")
+    assert lost(folder, "a", tmp_path, 7, attempts=3).kind == "memory"
+    assert "gone from the queue before it began" in lost(folder, "a", tmp_path, 8, attempts=1).reason
+
+
+def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> None:
+    plan, ledger = three(), Ledger("d", {"a": 1, "b": 2})
+    names = {step.id: folder.job_name(step.id) for step in plan}
+    queue = read_queue(
+        f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
+    )
+    ledger = adopted(folder, plan, ledger, queue)
+    assert dict(ledger.jobs) == {"a": 1, "b": 2, "c": 3}
+    found = states(folder, plan, ledger, queue)
+    assert [one.state for one in found.values()] == ["lost", "waiting", "waiting"]
+    record = {"job": 1, "restart": 1, "host": "n1", "began": "2026-01-01T00:00:00Z"}
+    (folder.path / "a.begin.json").write_text(json.dumps(record))
+    done = End(1, 0, "n1", "x", 12, "compile", "no such type", False, 1)
+    folder.write_end("a", done)  # of the time before: it began once more
+    assert states(folder, plan, ledger, queue)["a"].state == "lost"
+    folder.write_end("a", replace(done, restart=1))
+    found = states(folder, plan, ledger, [])
+    assert [one.state for one in found.values()] == ["failed", "blocked", "blocked"]
+    assert found["c"].why == "needs a, which failed"
+    (folder.path / "a.end.json").write_text('{"job": 1, "rest')
+    assert states(folder, plan, ledger, [])["a"].state == "lost"
+    folder.write_end("a", replace(done, restart=1, kind="signal", again=True))
+    assert states(folder, plan, ledger, [])["a"].state == "cancelled"
+
+
+def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
+    def actions(retry_failed: bool = False, but_cancelled: bool = False, **known: StepState) -> list[str]:
+        plan = three()
+        found = {step.id: known.get(step.id, StepState(step.id, "not submitted")) for step in plan}
+        return [
+            one.action for one in decide(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
+        ]
+
+    waiting, running = StepState("b", "waiting", 2), StepState("a", "running", 1)
+    failed = StepState("a", "failed", 1, "no such type")
+    assert actions() == ["submit"] * 3
+    assert actions(a=running, b=waiting) == ["leave", "leave", "submit"]
+    assert actions(a=StepState("a", "lost", 1), b=waiting) == ["submit", "renew", "submit"]
+    assert actions(a=running, b=StepState("b", "lost", 2), c=StepState("c", "waiting", 3)) == [
+        *("leave", "submit", "renew")
+    ]
+    assert actions(a=failed) == ["stopped", "held back", "held back"]
+    assert actions(retry_failed=True, a=failed) == ["submit"] * 3
+    cancelled = StepState("a", "cancelled", 1)
+    assert actions(a=cancelled) == ["submit"] * 3
+    assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
+    stuck = StepState("a", "waiting", 1, "DependencyNeverSatisfied")
+    assert actions(a=stuck) == ["renew", "submit", "submit"]
+    assert dependency(three().steps["c"], {"a": 1, "b": 2}) == "afterok:1,afterany:2"
+    assert dependency(three().steps["c"], {"b": 2}) == "afterany:2"
+    assert dependency(three().steps["a"], {}) == ""
+
+
+def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path: Path) -> None:
+    _, steps = settled(make_facts(tmp_path))
+    plan = Plan(steps, ("gfx942", "gfx1100"))
+    torch, tools = steps["build-pytorch-cp312"], steps["install-tools-cp312"]
+    large = Partition("large", True, 128, 512 * 1024, 2000000, None, 4)
+    free = size_of(torch, plan, History(), large, None)
+    assert (free.cpus, free.notes) == (32, ())
+    assert (free.memory or 0) == int(32 * 4 * 1.25 + 1) * 1024
+    assert free.minutes > 2 * 60 * (33 + 8) / 32
+    small = size_of(torch, plan, History(), Partition("small", True, 8, 16000, None, 60, 4), None)
+    assert (small.cpus, small.memory, small.disk, small.minutes, len(small.notes)) == (8, 16000, None, 60, 3)
+    unknown = size_of(torch, plan, History(), Partition("old", True, 8, None, None, None, 4), 4)
+    assert (unknown.cpus, unknown.memory) == (4, None)
+    assert size_of(tools, plan, History(), None, None).cpus == 2
+
+
+def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
+    odd = Folder(folder.plan.parent / "é 100%" / "my plan.json")
+    odd.plan.parent.mkdir()
+    odd.plan.write_text("{}")
+    site = Site(
+        ("rocm-wheels",), "cpu", "me", "low", "intel&ib", ("--mem=64G",), ("apptainer", "exec", "x y.sif"), 5
+    )
+    site.check()
+    lines = directives(odd, "build-x", Size(8, 1000, 2000, 90), site)
+    assert f'--output="{odd.path}/build-x.log"'.replace("%", "%%") in lines
+    assert lines[-1] == "--mem=64G"
+    assert {"--requeue", "--mem=1000M", "--tmp=2000M", "--time=90", "--cpus-per-task=8"} < {*lines}
+    assert '--constraint="intel&ib"' in lines
+    text = job_script(odd, "build-x", Size(8, None, None, 90), site)
+    assert f"apptainer exec 'x y.sif' rocm-wheels run-step build-x --plan '{odd.plan}' &" in text
+    assert "--job-ended build-x --attempts 5 --network-delay 300s" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"options": ("gres=gpu",)}, "is no option of sbatch"),
+        ({"options": ("--mem=1G\n#SBATCH --x",)}, "is no option of sbatch"),
+        ({"options": ("--array=1-4",)}, "every job has a --array of its own"),
+        ({"options": ("-o x",)}, "every job has a --output of its own"),
+        ({"options": ("--no-requeue",)}, "every job has a --no-requeue of its own"),
+        ({"options": ("--export=ALL,GH_TOKEN=abcdefgh",)}, "it has a secret in it"),
+        ({"prefix": ("env", "GH_TOKEN=abcdefgh")}, "--container-prefix has a secret in it"),
+        ({"partition": 'a"b'}, "--partition 'a\"b' is no name"),
+        ({"account": " "}, "--account ' ' is no name"),
+    ],
+)
+def test_wrong_options_are_told(words: dict[str, tuple[str, ...]], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(Site(("rocm-wheels",)), **words).check()  # type: ignore[arg-type]
+
+
+def test_a_damaged_ledger_is_told(folder: Folder) -> None:
+    folder.write_ledger(Ledger("d", {"a": 1}, frozenset({"a"})))
+    assert folder.ledger() == Ledger("d", {"a": 1}, frozenset({"a"}))
+    for damage in ("", "[]", '{"format": 2}', '{"format": 1, "plan": "x", "jobs": {"a": "x"}}'):
+        (folder.path / "jobs.json").write_text(damage)
+        with pytest.raises(DataError, match="does not say which jobs were submitted"):
+            folder.ledger()
+
+
+def test_folders_that_no_other_machine_has_are_refused() -> None:
+    mounts = read_mounts(
+        "overlay / overlay rw 0 0\ns:/a /home nfs4 rw,vers=4.2 0 0\ns:/b /old\\040home nfs rw,nolock 0 0\n"
+        "x@tcp:/s /scratch lustre rw,flock 0 0\ny@tcp:/s /fast lustre rw 0 0\n/dev/sda /data ext4 rw 0 0\n"
+    )
+
+    def said(path: str) -> tuple[int, str]:
+        found = look({"work directory": Path(path)}, mounts)
+        return len(found.errors), " ".join([*found.errors, *found.warnings])
+
+    assert said("/tmp/x") == (1, "work directory /tmp/x is on overlay: no other machine has it")
+    assert said("/home/me/x") == said("/scratch/x") == (0, "")
+    assert "nolock" in said("/old home/x")[1]
+    assert "without the mount option flock" in said("/fast/x")[1]
+    assert "cannot be told from here: work directory /data/x (ext4)" in said("/data/x")[1]
+
+
+def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = make_facts(tmp_path)
+    _, steps = settled(facts)
+    path, nowhere = tmp_path / "plan.json", {"PATH": "/nowhere"}
+    write_plan(path, PlanFile(replace(facts.request, platform="windows"), Plan(steps, ()), {}))
+    with pytest.raises(UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
+        Submission.of(path, Site(("rocm-wheels",)), {})
+    write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
+    submission = Submission.of(path, Site(("rocm-wheels",)), nowhere)
+    with pytest.raises(UsageError, match="there is no sbatch on PATH"):
+        submission.submit()
+    with pytest.raises(UsageError, match="there is no squeue on PATH"):
+        submission.look()
+    assert not submission.folder.path.exists()
+    for words, message in (
+        ([str(path), "--status", "--cancel"], "--status and --cancel exclude each other"),
+        ([str(path), "--dry-run", "--wait"], "--dry-run and --wait exclude each other"),
+        ([str(tmp_path / "none.json")], "cannot read the plan"),
+        ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
+        ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),
+        ([str(path), "--attempts", "0"], "0 is not in the range"),
+    ):
+        assert run_command(command, words) == 2
+        assert message in capsys.readouterr().err
