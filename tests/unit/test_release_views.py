@@ -16,6 +16,7 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.release.evidence_store import Known as Result
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion.channel import Shown
+from rocm_wheels.release.queries import install_command
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.standing import Candidate, newest_first, newest_passed
 from rocm_wheels.release.stores.folder import FolderStore
@@ -220,6 +221,25 @@ def documents(public: Public) -> tuple[Support, Support]:
     return own, merged([(FAMILY, own), ("gfx94X-dcgpu", None)], public)
 
 
+def test_variants_are_left_to_what_knows_them() -> None:
+    """pip would take PyPI's torch of that version; uv never asks which GPU there is."""
+    known = told(SETS[0]).model_copy(update={"kind": "variants"})
+    found = KnownSets(family=FAMILY, channel="stable", sets=(known,), views=())
+    places = Places(load_layout(), FAMILY, "release")
+    (release,) = support_of(places, [found], Public()).releases
+    assert release.install.pip is None
+    assert release.install.uv.startswith("uv pip install --preview-features wheel-variants --index {index} ")
+    assert release.install.rocm_wheels == "rocm-wheels install --index {index} torch==2.9.1+rocm7.1.0"
+    known = told(SETS[0]).model_copy(update={"version": "2.9.1"})  # PyPI has that, too
+    found = KnownSets(family=FAMILY, channel="stable", sets=(known,), views=())
+    assert support_of(places, [found], Public()).releases[0].install.pip is None
+    document = SETS[0].model_copy(update={"layout": "variants"})
+    words = (
+        "rocm-wheels install --index https://a/ --rocm-index https://b/ --gfx gfx1030 torch==2.9.1+rocm7.1.0"
+    )
+    assert install_command(document, "https://a/", "gfx1030", ["https://b/"]) == words
+
+
 def test_support_json_says_where_and_how() -> None:
     public = Public(url="https://wheels.example.org/x/", other_indexes=("https://rocm.example.org/simple/",))
     own, whole = documents(public)
@@ -245,6 +265,8 @@ def test_support_json_says_where_and_how() -> None:
                 "pip": f"pip install --index-url {one['url']} --extra-index-url "
                 "https://rocm.example.org/simple/ --extra-index-url https://pypi.org/simple/ "
                 "torch==2.9.1+rocm7.1.0",
+                "rocm_wheels": f"rocm-wheels install --index {one['url']} --rocm-index "
+                "https://rocm.example.org/simple/ torch==2.9.1+rocm7.1.0",
             }
         (release,) = said["releases"]
         assert (release["set"], release["state"], release["os"], release["rocm"]) == (

@@ -136,7 +136,8 @@ def last_good(inquiry: Inquiry, gfx: Sequence[str] = (), *, channel: str | None 
 def install_command(document: SetDocument, index: str, gfx: str, others: Sequence[str] = ()) -> str:
     """Return a command that installs all projects of a set; the rest comes from other indexes, then PyPI.
 
-    uv looks for each project in the first index that has it: what the set has comes from nowhere else.
+    uv looks for each project in the first index that has it: what the set has comes from nowhere else. Of
+    variants ours takes the one for the GPU.
     """
     versions = {file.project: file.version for file in document.files}
     pins = []
@@ -144,9 +145,11 @@ def install_command(document: SetDocument, index: str, gfx: str, others: Sequenc
         if "-device-" not in project:
             kernels = f"[device-{gfx}]" if f"{project}-device-{gfx}" in versions else ""
             pins.append(f"{project}{kernels}=={versions[project]}")
-    preview = ["--preview-features", "wheel-variants"] if document.layout == "variants" else []
+    if document.layout == "variants":  # uv does not ask what GPU there is
+        rocm = [word for one in others[:1] for word in ("--rocm-index", one)]
+        return shell_line(["rocm-wheels", "install", "--index", index, *rocm, "--gfx", gfx, *pins])
     indexes = [word for one in (index, *others) for word in ("--index", one)]
-    return shell_line(["uv", "pip", "install", *preview, *indexes, *pins])
+    return shell_line(["uv", "pip", "install", *indexes, *pins])
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ For installers, in one form for a family (``v2/<family>/support.json``) and for 
      "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install"}]}
 
 ``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a command
-for ``uv`` and one for ``pip``; where the URL is not known ``{index}`` stands for it. The index of a release
-never changes; that of a view is always at the newest set of a channel that passed on a target; a channel has
-all of its sets.
+for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI may have,
+too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks the GPU which variant to take; where
+the URL is not known ``{index}`` stands for it. The index of a release never changes; that of a view is always
+at the newest set of a channel that passed on a target; a channel has all of its sets.
 
 pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
 further for what the first index has.
@@ -51,10 +52,11 @@ _UNKNOWN = "{index}"
 
 
 class Install(Record):
-    """Commands for a shell."""
+    """Commands for a shell. No ``pip`` where it might take PyPI's torch: variants, a version without label."""
 
     uv: str
-    pip: str
+    pip: str | None
+    rocm_wheels: str = ""  # in documents of before
 
 
 class _Index(Record):
@@ -199,18 +201,23 @@ class _Indexes:
             "channel": known.channel,
             "index": f"{folder.removeprefix(f'{self._places.root}/')}/",
             "url": url,
-            "install": self._install(url or _UNKNOWN, f"{newest.project}=={newest.version}"),
+            "install": self._install(url or _UNKNOWN, newest),
         }
 
-    def _install(self, index: str, requirement: str) -> Install:
-        others = self._public.other_indexes
-        uv = ["uv", "pip", "install", *(word for one in (index, *others) for word in ("--index", one))]
+    def _install(self, index: str, newest: Known) -> Install:
+        others, variants = self._public.other_indexes, newest.kind == "variants"
+        requirement = f"{newest.project}=={newest.version}"
+        uv = ["uv", "pip", "install", *(["--preview-features", "wheel-variants"] if variants else [])]
+        uv += [word for one in (index, *others) for word in ("--index", one)]
+        own = ["rocm-wheels", "install", "--index", index]
+        own += [word for one in others[:1] for word in ("--rocm-index", one)]
         extra = [*others, *([] if _PYPI in others else [_PYPI])]
         pip = ["pip", "install", "--index-url", index]
         pip += [word for one in extra for word in ("--extra-index-url", one)]
         return Install(
             uv=_line([*uv, requirement]),
-            pip=_line([*pip, requirement]),
+            pip=None if variants or "+" not in newest.version else _line([*pip, requirement]),
+            rocm_wheels=_line([*own, requirement]),
         )
 
 
