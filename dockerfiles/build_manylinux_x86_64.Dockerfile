@@ -21,13 +21,13 @@ LABEL org.opencontainers.image.title="rocm-wheels build image" \
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 
 # --no-compile and one mode for all: the same bytes from every build
-COPY --chmod=0644 build_tools/requirements.lock dockerfiles/tools.lock /opt/rocm-wheels/locks/
-RUN /opt/python/cp312-cp312/bin/python3 -m venv /opt/rocm-wheels/venv \
-    && /opt/rocm-wheels/venv/bin/python3 -m pip install --no-cache-dir --no-compile --disable-pip-version-check \
+COPY --chmod=0644 build_tools/requirements.lock dockerfiles/tools.lock /usr/local/lib/rocm-wheels/locks/
+RUN /opt/python/cp312-cp312/bin/python3 -m venv /usr/local/lib/rocm-wheels/venv \
+    && /usr/local/lib/rocm-wheels/venv/bin/python3 -m pip install --no-cache-dir --no-compile --disable-pip-version-check \
        --only-binary :all: --require-hashes \
-       -r /opt/rocm-wheels/locks/requirements.lock -r /opt/rocm-wheels/locks/tools.lock
-COPY --chmod=0755 dockerfiles/rocm-wheels /opt/rocm-wheels/venv/bin/rocm-wheels
-ENV PATH="/opt/rocm-wheels/venv/bin:${PATH}" PYTHONDONTWRITEBYTECODE=1
+       -r /usr/local/lib/rocm-wheels/locks/requirements.lock -r /usr/local/lib/rocm-wheels/locks/tools.lock
+COPY --chmod=0755 dockerfiles/rocm-wheels /usr/local/lib/rocm-wheels/venv/bin/rocm-wheels
+ENV PATH="/usr/local/lib/rocm-wheels/venv/bin:${PATH}" PYTHONDONTWRITEBYTECODE=1
 
 # containers are started as the user who starts them; who starts this image by hand is not root either
 RUN useradd --no-log-init --create-home --uid 1001 builder

@@ -37,15 +37,15 @@ RUN export DEBIAN_FRONTEND=noninteractive \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache \
        /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 
-COPY --chmod=0644 build_tools/requirements.lock /opt/rocm-wheels/locks/
-RUN python3 -m venv /opt/rocm-wheels/venv \
-    && /opt/rocm-wheels/venv/bin/python3 -m pip install --no-cache-dir --no-compile --disable-pip-version-check \
-       --only-binary :all: --require-hashes -r /opt/rocm-wheels/locks/requirements.lock
-COPY --chmod=0755 dockerfiles/rocm-wheels /opt/rocm-wheels/venv/bin/rocm-wheels
-ENV PATH="/opt/rocm-wheels/venv/bin:${PATH}" PYTHONDONTWRITEBYTECODE=1
+COPY --chmod=0644 build_tools/requirements.lock /usr/local/lib/rocm-wheels/locks/
+RUN python3 -m venv /usr/local/lib/rocm-wheels/venv \
+    && /usr/local/lib/rocm-wheels/venv/bin/python3 -m pip install --no-cache-dir --no-compile --disable-pip-version-check \
+       --only-binary :all: --require-hashes -r /usr/local/lib/rocm-wheels/locks/requirements.lock
+COPY --chmod=0755 dockerfiles/rocm-wheels /usr/local/lib/rocm-wheels/venv/bin/rocm-wheels
+ENV PATH="/usr/local/lib/rocm-wheels/venv/bin:${PATH}" PYTHONDONTWRITEBYTECODE=1
 
 # the numbers of these groups differ from machine to machine: `container run --gpu` adds those that own the devices
-RUN groupadd --system render \
+RUN groupadd --system --force render \
     && useradd --no-log-init --create-home --uid 1001 --groups render,video tester
 USER 1001:1001
 WORKDIR /home/tester

@@ -232,6 +232,8 @@ WRONG = [
     (("run", "--image", IMAGE, "--mount", "/nowhere", "--", "ls"), 2, "there is no /nowhere"),
     (("run", "--image", IMAGE, "--env", "A_TOKEN=hunter2x", "--", "ls"), 2, "would show a secret"),
     (("run", "--image", IMAGE, "--cache", "", "--", "ls"), 2, "the path is empty"),
+    (("run", "--image", IMAGE, "--shm-size", "big", "--", "ls"), 2, "'big' is no size"),
+    (("run", "--image", IMAGE, "--network", "--privileged", "--", "ls"), 2, "is no name of a network"),
     (("run", "--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),
     (("run", "--nonsense", "--", "ls"), 2, "No such option"),
     (("build", "tests"), 2, "tests is no image of ours; did you mean test?"),

@@ -43,7 +43,7 @@ def test_only_what_images_copy_is_sent_to_the_engine() -> None:
 def test_the_launcher_of_an_image_starts_the_mounted_checkout(tmp_path: Path) -> None:
     launcher = tmp_path / "rocm-wheels"
     first, _, rest = (FOLDER / "rocm-wheels").read_text(encoding="utf-8").partition("\n")
-    assert first == "#!/opt/rocm-wheels/venv/bin/python3"
+    assert first == "#!/usr/local/lib/rocm-wheels/venv/bin/python3"
     launcher.write_text(rest)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     argv = [sys.executable, str(launcher), "lines", "--help"]

@@ -203,6 +203,16 @@ def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
     )
 
 
+def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None:
+    own, tree = tmp_path / "main/.git/worktrees/tree", tmp_path / "tree"
+    own.mkdir(parents=True)
+    tree.mkdir()
+    (own / "commondir").write_text("../..\n")
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    mounts = all_mounts(None, tree, tree, [], [])
+    assert [one.path for one in mounts] == [tree, tmp_path / "main/.git"]
+
+
 WRONG_MOUNTS = [
     ("/nowhere/at/all", "there is no /nowhere/at/all"),
     ("/tmp:relative", "relative is inside of the container, and no absolute path"),
@@ -212,6 +222,8 @@ WRONG_MOUNTS = [
     ("/tmp:/usr", "/usr of the image would be hidden"),
     ("/tmp:/", "/ of the image would be hidden"),
     ("/tmp:/x/../etc", "/etc of the image would be hidden"),
+    ("/tmp:/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu of the image would be hidden"),
+    ("/tmp:/opt", "/opt of the image would be hidden"),
 ]
 
 

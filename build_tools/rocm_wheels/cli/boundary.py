@@ -52,7 +52,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     """Run a click command and return its exit code; errors are printed, never raised.
 
     2 usage or data, 10 sources, 11 SDK, 12 build, 14 audit, 16 checks of an installed torch, 17 the user's
-    machine, 130 interrupted; 1 is a bug and shows its traceback.
+    machine, 18 container engines, 130 interrupted; 1 is a bug and shows its traceback.
     """
     log.configure(os.environ)
     _print_whatever_comes()

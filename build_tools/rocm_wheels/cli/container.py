@@ -230,11 +230,17 @@ def _asked(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
     from rocm_wheels.ci.containers.request import Asked
     from rocm_wheels.hosts.install.cache import cache_folder
 
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as gone:
+        raise click.UsageError(
+            "the folder that you are in is not there any more: change to another"
+        ) from gone
     cache = options["cache"] or cache_folder(environment(), sys.platform) / "containers"
     return Asked(
         image=options["image"],
         command=words,
-        here=Path.cwd(),
+        here=here,
         cache=cache.expanduser().absolute(),
         clone=_clone(),
         mounts=options["mounts"],

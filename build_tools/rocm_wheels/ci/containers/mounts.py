@@ -9,23 +9,10 @@ from pathlib import Path
 
 from rocm_wheels.errors import UsageError
 
-# the root and the system's folders hide what an image is made of, and SELinux would label them anew
-_OF_THE_SYSTEM = (
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "lib",
-    "lib64",
-    "opt",
-    "proc",
-    "root",
-    "run",
-    "sbin",
-    "sys",
-    "usr",
-    "var",
-)
+# what an image is made of: a folder of ours in its place would hide it, and SELinux would label ours anew
+_OF_THE_IMAGE = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr")
+_NOT_WHOLE = ("opt", "run", "var")
+_SOURCES = (Path("/usr/src"), Path("/usr/local/src"))
 
 
 @dataclass(frozen=True)
@@ -53,11 +40,28 @@ def all_mounts(
     wanted = [Mount(here, here), Mount(cache, cache)]
     if clone is not None:
         wanted.append(Mount(clone, clone))
+    wanted += [Mount(one, one) for tree in (here, clone) if tree and (one := repository_of(tree))]
     by_place = {one.inside: one for one in (*wanted, *given)}
     for one in certificates:
         by_place.setdefault(one, Mount(one, one, read_only=True, ours=False))
     mounts = [check_mount(one) for one in sorted(by_place.values(), key=lambda one: len(one.inside.parts))]
     return tuple(one for n, one in enumerate(mounts) if not any(_holds(outer, one) for outer in mounts[:n]))
+
+
+def repository_of(tree: Path) -> Path | None:
+    """Return the repository of a `git worktree`, which is elsewhere; ``None`` where git needs no more.
+
+    gitrepository-layout(5): .git is a file then, and names a folder whose ``commondir`` names the repository.
+    """
+    link = tree / ".git"
+    if not link.is_file():
+        return None
+    said = link.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    own = tree / said.removeprefix("gitdir:").strip()
+    common = own / "commondir"
+    if not common.is_file():
+        return own if own.is_dir() else None  # a submodule, or a repository elsewhere
+    return Path(os.path.normpath(own / common.read_text(encoding="utf-8", errors="surrogateescape").strip()))
 
 
 def check_mount(mount: Mount) -> Mount:
@@ -68,13 +72,17 @@ def check_mount(mount: Mount) -> Mount:
                 f"{str(path)!r} has a colon or a line break in it: engines cannot mount that",
                 tip="use a folder with another name",
             )
-    parts = mount.inside.parts
-    if len(parts) == 1 or (
-        len(parts) == 2 and parts[1] in _OF_THE_SYSTEM and parts[1] not in ("root", "opt")
-    ):
-        tip = "mount a folder below it; commands run in the folder that you are in: change to another one"
+    if mount.path.is_dir() and _hides_the_image(mount.inside):
+        tip = "mount another folder; commands run in the folder that you are in: change to another one"
         raise UsageError(f"{mount.inside} of the image would be hidden by a mount", tip=tip)
     return mount
+
+
+def _hides_the_image(inside: Path) -> bool:
+    top = inside.parts[1:2]
+    if not top or (top[0] in _NOT_WHOLE and len(inside.parts) == 2):
+        return True
+    return top[0] in _OF_THE_IMAGE and not any(inside.is_relative_to(one) for one in _SOURCES)
 
 
 def _read(text: str) -> Mount:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -20,10 +21,13 @@ from rocm_wheels.ci.containers.variables import (
     own_proxies,
     passed_on,
 )
+from rocm_wheels.errors import UsageError
 from rocm_wheels.model.containers import container_table
 from rocm_wheels.shell import shell_line
 
 CHECKOUT = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
+_SIZE = re.compile(r"[1-9][0-9]*[bkmgBKMG]?")
+_NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:=,/-]*")
 # below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
 _FOLDERS = {
     "HOME": "home",
@@ -58,6 +62,7 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
     image = choose_image(
         asked.image, container_table().images, asked.clone, allow_unresolved=asked.allow_unresolved
     )
+    _check_words(asked)
     given = asked_for(asked.variables, env)
     if asked.network is None and (local := own_proxies(env)):
         log.warn(f"{local[0]} is a proxy on this machine, which a container reaches with --network host only")
@@ -78,6 +83,20 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
         stdin=asked.stdin,
         tty=asked.tty,
     )
+
+
+def _check_words(asked: Asked) -> None:
+    """Refuse what engines would refuse, with a page of their help."""
+    if asked.shared_memory is not None and not _SIZE.fullmatch(asked.shared_memory):
+        raise UsageError(
+            f"--shm-size {asked.shared_memory!r} is no size", tip="a number and a unit: 16g, 512m"
+        )
+    if asked.network is not None and not _NETWORK.fullmatch(asked.network):
+        raise UsageError(
+            f"--network {asked.network!r} is no name of a network", tip="none, host, bridge, a name"
+        )
+    if asked.cache.exists() and not asked.cache.is_dir():
+        raise UsageError(f"--cache {asked.cache} is no folder")
 
 
 def folders_of(cache: Path) -> list[Path]:
