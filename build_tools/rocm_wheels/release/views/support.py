@@ -19,7 +19,7 @@ For installers, in one form for a family (``v2/<family>/support.json``) and for 
 
 ``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a command
 for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI may have,
-too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks the GPU which variant to take; where
+too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks which GPU there is; where
 the URL is not known ``{index}`` stands for it. The index of a release never changes; that of a view is always
 at the newest set of a channel that passed on a target; a channel has all of its sets.
 
@@ -52,7 +52,7 @@ _UNKNOWN = "{index}"
 
 
 class Install(Record):
-    """Commands for a shell. No ``pip`` where it might take PyPI's torch: variants, a version without label."""
+    """Commands for a shell. ``pip`` is null where it might take the torch of PyPI (see above)."""
 
     uv: str
     pip: str | None
