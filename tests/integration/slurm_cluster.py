@@ -107,9 +107,22 @@ class Cluster:
             lambda: self.ask("sinfo", "-h", "-o", "%T").split()[:1] in (["idle"], ["mixed"]), "slurmd"
         )
 
-    def stop_node(self) -> None:
+    def cut_power(self, job: int) -> None:
         """Take the node away as a power cut does: nothing on it says anything."""
         self._end("slurmd", signal.SIGKILL)
+        for pid in [*self._keepers(job), *self.processes_of(job)]:
+            os.kill(pid, signal.SIGKILL)
+
+    def _keepers(self, job: int) -> list[int]:
+        """Return the processes by which our node looks after a job."""
+        ours, found = f"SLURM_CONF={self.env['SLURM_CONF']}".encode(), []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                name = (entry / "cmdline").read_bytes()
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                if name.startswith(f"slurmstepd: [{job}.".encode()) and ours in environment:
+                    found.append(int(entry.name))
+        return found
 
     def ask(self, program: str, *words: str) -> str:
         """Return what a program of Slurm prints; nothing where it fails."""

@@ -175,9 +175,7 @@ def test_a_node_that_goes_down_costs_no_step(site: Site) -> None:
     assert site.submit().code == 0
     site.until((site.world.place / "seen").exists, "triton at work")
     job = site.status()[TRITON]["job"]
-    site.cluster.stop_node()
-    for pid in site.cluster.processes_of(job):
-        os.kill(pid, signal.SIGKILL)
+    site.cluster.cut_power(job)
     site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=DOWN", "Reason=test")
     site.cluster.start_node()
     site.cluster.ask("scontrol", "update", f"NodeName={site.cluster.host}", "State=RESUME")

@@ -318,7 +318,9 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     assert not submission.folder.path.exists()
     for words, message in (
         ([str(path), "--status", "--cancel"], "--status and --cancel exclude each other"),
-        ([str(path), "--dry-run", "--wait"], "--dry-run and --wait exclude each other"),
+        ([str(path), "--dry-run", "--wait"], "--wait has no effect with --dry-run"),
+        ([str(path), "--cancel", "--partition", "x"], "--partition has no effect with --cancel"),
+        ([str(path), "--poll", "1s"], "--poll has an effect with --wait alone"),
         ([str(tmp_path / "none.json")], "cannot read the plan"),
         ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
         ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from rocm_wheels.ci.slurm.states import StepState
     from rocm_wheels.ci.slurm.submitting import Submission
 
-_EXCLUSIVE = ("dry_run", "status", "cancel", "job_ended")
+_MODES = ("dry_run", "status", "cancel", "job_ended")
+_OF_JOBS = {"partition", "account", "qos", "constraint", "cpus", "options", "container_prefix"}
+_OF_JOBS |= {"attempts", "network_delay", "retry_failed"}
+_USED = {
+    "submit": _OF_JOBS | {"assume_shared", "wait", "poll", "as_json"},
+    "dry_run": _OF_JOBS,
+    "status": {"as_json"},
+    "cancel": set[str](),
+    "job_ended": {"exit_code", "because", "attempts", "network_delay"},
+}
 
 
 @click.command("submit")
@@ -107,10 +116,8 @@ def command(plan: Path, **options: Any) -> None:
     """
     from rocm_wheels.ci.slurm.submitting import Submission
 
-    given = [f"--{name.replace('_', '-')}" for name in _EXCLUSIVE if options[name]]
-    given += ["--wait"] if options["wait"] and given else []
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other")
+    mode = _mode(options)
+    _refuse_unused(mode, click.get_current_context())
     env = environment()
     submission = Submission.of(plan, _site(options), env, options["cpus"])
     if options["job_ended"]:
@@ -124,6 +131,31 @@ def command(plan: Path, **options: Any) -> None:
         log.note(f"cancelled: {', '.join(names)}" if names else "no job of this plan is in the queue")
     else:
         _submit(submission, options)
+
+
+def _mode(options: Mapping[str, Any]) -> str:
+    """Return what is to be done: one of ``_MODES``. Raises UsageError for two of them."""
+    given = [name for name in _MODES if options[name]]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(map(_option, given))} exclude each other")
+    return given[0] if given else "submit"
+
+
+def _refuse_unused(mode: str, asked: click.Context) -> None:
+    """Refuse options that would be of no effect."""
+    for name in asked.params:
+        given = asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in ("plan", "executor", mode) and name not in _USED[mode]:
+            raise UsageError(f"{_option(name)} has no effect with {_option(mode)}")
+    if (
+        not asked.params["wait"]
+        and asked.get_parameter_source("poll") is click.core.ParameterSource.COMMANDLINE
+    ):
+        raise UsageError("--poll has an effect with --wait alone")
+
+
+def _option(name: str) -> str:
+    return {"options": "--sbatch-option", "as_json": "--json"}.get(name, f"--{name.replace('_', '-')}")
 
 
 def _site(options: Mapping[str, Any]) -> Site:
@@ -171,7 +203,7 @@ def _dry_run(submission: Submission, options: Mapping[str, Any]) -> None:
     here = is_here(submission.env)
     if not here:
         log.note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
-    _, decided = submission.decisions(retry_failed=options["retry_failed"], queued=here)
+    _, decided = submission.decisions(submission.now(), retry_failed=options["retry_failed"], queued=here)
     for line in submission.shown(decided):
         click.echo(line)
     _say(decided, would=True)

@@ -1,10 +1,11 @@
 """Slurm's own programs: what is asked of them, and how their answers are read.
 
-Formats as of Slurm 22.05 (squeue(1), sinfo(1), sbatch(1)); all fields asked for are older than 20.02.
+Formats as of Slurm 22.05: squeue(1), sinfo(1), sbatch(1).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -109,7 +110,9 @@ def _ask(name: str, *words: str | Path, env: Mapping[str, str], what: str) -> st
 
 def queue(env: Mapping[str, str]) -> list[Queued]:
     """Return the jobs of this user that wait or run."""
-    return read_queue(_ask("squeue", "--me", "--noheader", "-o", _QUEUE, env=env, what="squeue"))
+    return read_queue(
+        _ask("squeue", "--user", str(os.getuid()), "--noheader", "-o", _QUEUE, env=env, what="squeue")
+    )
 
 
 def read_queue(text: str) -> list[Queued]:

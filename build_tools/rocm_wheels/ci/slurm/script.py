@@ -2,9 +2,9 @@
 
 Bash does what must work outside a container, and when no Python starts: records, signals, ``scontrol``.
 What an end means is decided by ``rocm-wheels submit --job-ended``. Signals: SIGUSR1 comes to the script
-alone, ``NOTICE_SECONDS`` before the limit of time; SIGTERM comes to everything when a job is cancelled or
-preempted. The step then ends cleanly; whether a job that was told to end is wanted again, its state tells:
-that of a cancelled one is not RUNNING any more.
+alone, ``NOTICE_SECONDS`` before the limit of time (a quarter of it, if that is less); SIGTERM comes to
+everything when a job is cancelled or preempted. The step then ends cleanly; whether a job that was told to
+end is wanted again, its state tells: that of a cancelled one is not RUNNING any more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocm_wheels.ci.slurm.sizes import Size
 from rocm_wheels.errors import UsageError
 from rocm_wheels.shell import shell_line
 
-NOTICE_SECONDS = 120
+NOTICE_SECONDS = 120  # Slurm may tell a minute earlier (sbatch(1), --signal)
 _OURS = (
     *("array", "dependency", "output", "error", "open-mode", "wrap", "parsable", "job-name", "no-requeue"),
     *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes", "parsable"),
@@ -91,7 +91,7 @@ def directives(folder: Folder, step: str, size: Size, site: Site) -> list[str]:
         f"--chdir={_quoted(str(folder.path))}",
         "--open-mode=append",
         "--requeue",
-        f"--signal=B:USR1@{NOTICE_SECONDS}",
+        f"--signal=B:USR1@{min(NOTICE_SECONDS, size.minutes * 15)}",
         "--kill-on-invalid-dep=yes",
         "--nodes=1",
         "--ntasks=1",

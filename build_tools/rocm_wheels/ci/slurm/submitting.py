@@ -52,7 +52,12 @@ class Submission:
         given = {name: self.env.get(variable) for name, variable in ADDRESS_VARIABLES.items()}
         file = self.file
         for step in self.file.plan:
-            file = with_addresses(file, step.id, given)
+            try:
+                file = with_addresses(file, step.id, given)
+            except UsageError as missing:
+                names = " or ".join(ADDRESS_VARIABLES.values())
+                missing.tip = f"set {names}: jobs get the environment of this command"
+                raise
         planned = make_planned(look_over(file.request, self.env))
         locked = planned.facts.locked
         if self.file.lock is not None and (locked is None or locked.digest != self.file.lock[1]):
@@ -98,10 +103,9 @@ class Submission:
         return Ledger(digest)
 
     def decisions(
-        self, *, retry_failed: bool = False, but_cancelled: bool = False, queued: bool = True
+        self, plan: Plan, *, retry_failed: bool = False, but_cancelled: bool = False, queued: bool = True
     ) -> tuple[Ledger, list[Decision]]:
-        """Decide what to do about each step, from the plan as it is now, queue and records."""
-        plan = self.now()
+        """Decide what to do about each step of the plan as it is ``now``, from queue and records."""
         ledger, found = self.look(queued=queued)
         if self.folder.ledger().plan not in ("", ledger.plan):  # of another plan: it tells nothing of this
             found = {step.id: StepState(step.id, "not submitted") for step in plan}
@@ -122,8 +126,10 @@ class Submission:
     def submit(self, *, retry_failed: bool = False, but_cancelled: bool = False) -> list[Decision]:
         """Submit what is to be submitted; return what was decided. Raises UsageError as sbatch says."""
         cluster.program("sbatch", self.env)
+        plan = self.now()
+        cluster.partition(cluster.partitions(self.env), self.site.partition)
         with exclusive(self.folder.path, what="submit", tip=WAIT):
-            ledger, decided = self.decisions(retry_failed=retry_failed, but_cancelled=but_cancelled)
+            ledger, decided = self.decisions(plan, retry_failed=retry_failed, but_cancelled=but_cancelled)
             sizes = self.sizes(decided)
             _say_notes(sizes)
             new = self.folder.ledger().plan not in ("", ledger.plan)
@@ -146,7 +152,12 @@ class Submission:
             if one.action in ("stopped", "held back"):
                 stopped.add(one.step.id)
             if one.submits:
-                ledger = self._submit_one(one, ledger, done, sizes[one.step.id])
+                try:
+                    ledger = self._submit_one(one, ledger, done, sizes[one.step.id])
+                except UsageError:
+                    if count := sum(other.submits for other in done):
+                        log.note(f"{count} jobs were submitted before this; the same command takes them up")
+                    raise
                 state = StepState(one.step.id, "waiting", ledger.jobs[one.step.id])
                 one = replace(one, state=state)
             done.append(one)
@@ -207,6 +218,8 @@ class Submission:
 
     def cancel(self) -> list[str]:
         """Take every job of the plan from the queue; return whose they were."""
+        if not self.folder.path.is_dir():
+            return []
         with exclusive(self.folder.path, what="submit --cancel", tip=WAIT):
             ledger, found = self.look()
             going = [one for one in found.values() if one.state in AT_WORK and one.job is not None]
