@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 @click.option(
     "--public-url",
     metavar="URL",
-    help="Where people see STORE, for support.json. It is kept in the store; '' forgets it.",
+    help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
+    "that end in /. It is kept in the store; '' forgets it.",
 )
 @click.option(
     "--other-index",

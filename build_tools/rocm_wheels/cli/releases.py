@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release.overview import Overview, Row
     from rocm_wheels.release.queries import Answer, Inquiry
     from rocm_wheels.release.standing import TestKind
+    from rocm_wheels.release.stores import Store
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
 
@@ -120,8 +121,14 @@ def _list(place: str, family: str | None, store_layout: Path | None, *, as_json:
             click.echo(_line(row, results[row.family].get(row.id, [])))
         if not rows:
             where = f" of {family}" if family else ""
-            log.note(f"there are no sets{where} in {opened.url}")
+            log.note(f"there are no sets{where} in {_named(opened)}")
     _tell(found)
+
+
+def _named(store: Store) -> str:
+    """Return the place of a store, and say so when it is a folder that is not there."""
+    lacks = store.folder is not None and not store.folder.is_dir()
+    return f"{store.url}, which is not there" if lacks else store.url
 
 
 def _line(row: Row, results: list[str]) -> str:
@@ -156,7 +163,7 @@ def _show_channels(inquiry: Inquiry, channel: str, *, as_json: bool) -> None:
         log.note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
     if not found:
         where = f" of {inquiry.family}" if inquiry.family else ""
-        log.note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
+        log.note(f"nothing was promoted to {channel}{where} in {_named(inquiry.store)}")
 
 
 def _find(
