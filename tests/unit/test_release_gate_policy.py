@@ -166,5 +166,9 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path):
         refused.value.tip
         and f"begin with a copy of {data_folder() / 'release_policy.yaml'}" in refused.value.tip
     )
+    (tmp_path / "wrong.yaml").write_text(f"{ONE}\nwaivers: [1]")
+    with pytest.raises(DataError) as refused:
+        load_policy(tmp_path / "wrong.yaml")
+    assert refused.value.tip is None
     (tmp_path / "own.yaml").write_text(f"{ONE}\n{WAIVER}")
     assert str(load_policy(tmp_path / "own.yaml").waivers[0]) == "bob answers for it until 2026-12-24: known"

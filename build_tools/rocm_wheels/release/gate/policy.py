@@ -244,5 +244,6 @@ def load_policy(path: Path | None = None) -> Policy:
     try:
         return load(path or own, Policy)
     except DataError as wrong:
-        wrong.tip = wrong.tip or f"a policy says all: begin with a copy of {own}, and change that"
+        if "1:1: channels is missing" in wrong.message:  # a part of one, as of the comments in ours
+            wrong.tip = f"a policy says all: begin with a copy of {own}, and change that"
         raise
