@@ -39,6 +39,7 @@ from rocm_wheels.release.staging.sending import send
 from rocm_wheels.release.stores import Store
 from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.wheels.members import digest_of_file
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
@@ -197,8 +198,13 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     assert names["triton"].name == f"triton-3.5.0-{TAG}.whl"
     torch = tmp_path / "store" / PLACES.file(names["torch"].sha256, names["torch"].name)
     assert b"Build: 1" in contents(torch)["torch-2.9.1+rocm7.1.0.dist-info/WHEEL"]
-    assert run_command(cli, [*words, "--build-tag", "1"]) == 0
+    assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "out")]) == 0
     assert "is staged already" in capsys.readouterr().out
+    there = {path.name: digest_of_file(path) for path in (tmp_path / "out").iterdir()}
+    assert there == {file.name: file.sha256 for file in done.files}
+    (tmp_path / "file").touch()
+    assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "file/x")]) == 15
+    assert "the set is staged; name another --output-dir" in capsys.readouterr().err
 
 
 def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:

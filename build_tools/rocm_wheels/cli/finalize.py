@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
 )
 @click.option(
+    "--output-dir",
+    "output",
+    type=GivenPath(file_okay=False),
+    help="Copy the wheels of the new set there, to verify them [default: they are in the store alone].",
+)
+@click.option(
     "--work-dir",
     type=GivenPath(),
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
@@ -61,6 +67,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
     build: str,
+    output: Path | None,
     work_dir: Path | None,
     unconditional: bool,
     dry_run: bool,
@@ -88,7 +95,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         return
     require_conditional(store, unconditional=unconditional)
     folder = (work_dir or Path.cwd()) / f"finalize-{document.id}"
-    done = finalize(store, places, plan, folder, now=now(environment()))
+    done = finalize(store, places, plan, folder, now=now(environment()), output=output)
     said = {
         "set": done.plan.document.id,
         "version": done.plan.document.version,

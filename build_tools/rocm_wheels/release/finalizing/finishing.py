@@ -13,8 +13,8 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
 from rocm_wheels.release.staging.sending import Staged, send
-from rocm_wheels.release.stores.store import Store
-from rocm_wheels.workspace import exclusive
+from rocm_wheels.release.stores.store import AGAIN, Store
+from rocm_wheels.workspace import copy_whole, exclusive
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,13 @@ class Finalized:
     staged: Staged
 
 
-def finalize(store: Store, places: Places, plan: FinalPlan, folder: Path, *, now: str) -> Finalized:
+def finalize(
+    store: Store, places: Places, plan: FinalPlan, folder: Path, *, now: str, output: Path | None = None
+) -> Finalized:
     """Write the wheels of a set anew and stage them as a set of their own. The folder is removed then.
 
-    Raises ReleaseError; the same call carries on afterwards, and one more changes nothing.
+    ``output`` is a folder for a copy of all wheels of the new set. Raises ReleaseError; the same call carries
+    on afterwards, and one more changes nothing.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,8 +45,19 @@ def finalize(store: Store, places: Places, plan: FinalPlan, folder: Path, *, now
         staged_plan = stage_plan(places, plan, written)
         staged = send(store, staged_plan, now=now)
         renew_listing(store, places)
+        if output is not None:
+            for one in written:
+                _copy(one.path, output / one.change.name)
     shutil.rmtree(folder)  # not while its lock is open: Windows removes no open file
     return Finalized(written, staged_plan, staged)
+
+
+def _copy(wheel: Path, target: Path) -> None:
+    try:
+        copy_whole(wheel, target)
+    except OSError as failure:
+        tip = f"the set is staged; name another --output-dir, then {AGAIN}"
+        raise ReleaseError(f"cannot write {target}: {failure.strerror or failure}", tip=tip) from failure
 
 
 def stage_plan(places: Places, plan: FinalPlan, written: tuple[Written, ...]) -> StagePlan:
