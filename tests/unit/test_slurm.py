@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from planned_runs import make_facts, settled
 
 from rocm_wheels.ci.slurm.cluster import Partition, minutes_of, partition, read_partitions, read_queue
-from rocm_wheels.ci.slurm.deciding import decide, dependency
+from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
 from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge, lost
 from rocm_wheels.ci.slurm.records import Begin, End, Folder, Ledger
 from rocm_wheels.ci.slurm.script import Site, directives, job_script
@@ -18,6 +19,7 @@ from rocm_wheels.ci.slurm.sharing import look, read_mounts
 from rocm_wheels.ci.slurm.sizes import Size, size_of
 from rocm_wheels.ci.slurm.states import StepState, adopted, states
 from rocm_wheels.ci.slurm.submitting import Submission
+from rocm_wheels.ci.slurm.waiting import refuse_undone, wait
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
 from rocm_wheels.errors import DataError, UsageError
@@ -328,3 +330,31 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     ):
         assert run_command(command, words) == 2
         assert message in capsys.readouterr().err
+
+
+def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None:
+    lost_one, running = StepState("a", "lost", 1), StepState("a", "running", 2)
+    looks: list[StepState | UsageError] = [
+        *(StepState("a", "waiting", 1), UsageError("squeue: Unable to contact slurm controller")),
+        *(lost_one, running, StepState("a", "done", 2)),
+    ]
+    seen: list[str] = []
+
+    class Stub:
+        def look(self) -> tuple[Ledger, dict[str, StepState]]:
+            found = looks.pop(0)
+            if isinstance(found, UsageError):
+                raise found
+            return Ledger(), {"a": found}
+
+        def submit(self, *, but_cancelled: bool) -> list[Decision]:
+            seen.append(f"submit {but_cancelled}")
+            return [Decision(three().steps["a"], "submit", "", lost_one)]
+
+    stub = cast("Submission", Stub())
+    found = wait(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
+    assert (found["a"].state, seen) == ("done", ["3", "3", "submit True", "3", "3"])
+    refuse_undone(stub, found)
+    looks.append(UsageError("squeue: no"))
+    with pytest.raises(UsageError, match="squeue: no"):  # at once: nobody has ever answered
+        wait(stub, every=3, pause=lambda _: None)

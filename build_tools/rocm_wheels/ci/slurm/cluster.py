@@ -167,9 +167,10 @@ def partition(known: Sequence[Partition], wanted: str | None) -> Partition | Non
     return next(one for one in known if one.name == first)
 
 
-def submit(script: Path, dependency: str, env: Mapping[str, str]) -> int:
-    """Submit a script; return the job's id. Raises UsageError with what sbatch says."""
+def submit(script: Path, dependency: str, env: Mapping[str, str], *, delay: int = 0) -> int:
+    """Submit a script, to begin after ``delay`` seconds; return the job's id. UsageError as sbatch says."""
     words = [f"--dependency={dependency}"] if dependency else []
+    words += [f"--begin=now+{delay}"] if delay else []
     said = _ask("sbatch", "--parsable", *words, script, env=env, what=f"sbatch {script.name}")
     job = said.strip().splitlines()[-1].split(";")[0] if said.strip() else ""
     if not job.isdecimal():

@@ -62,7 +62,8 @@ def adopted(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued])
 
 def states(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> dict[str, StepState]:
     """Return the state of every step. The queue must have been asked before this reads the records."""
-    queued = {one.job: one for one in queue}
+    names = {folder.job_name(step.id): step.id for step in plan}  # ids begin anew with another controller
+    queued = {one.job: one for one in queue if one.name in names}
     found: dict[str, StepState] = {}
     for step in plan:
         job = ledger.jobs.get(step.id)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.ci.slurm import cluster
 from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
-from rocm_wheels.ci.slurm.judging import lost
+from rocm_wheels.ci.slurm.judging import delay, lost
 from rocm_wheels.ci.slurm.records import Folder, Ledger
 from rocm_wheels.ci.slurm.script import Site, directives, job_script
 from rocm_wheels.ci.slurm.sizes import Size, size_of
@@ -181,7 +181,9 @@ class Submission:
         script = self.folder.script(one.step.id)
         write_whole(script, job_script(self.folder, one.step.id, size, self.site))
         waited = waiting_for(done)
-        job = cluster.submit(script, dependency(one.step, waited), self.env)
+        end = one.state.end if one.state.state == "again" else None
+        after = 0 if end is None else delay(end, self.site.network_delay)
+        job = cluster.submit(script, dependency(one.step, waited), self.env, delay=after)
         ledger = replace(
             ledger,
             jobs={**ledger.jobs, one.step.id: job},

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from rocm_wheels import ending, log
 from rocm_wheels.ci.slurm.states import AT_WORK, StepState
 from rocm_wheels.ci.slurm.submitting import Submission
-from rocm_wheels.errors import BuildError
+from rocm_wheels.errors import BuildError, UsageError
+
+MOST_SILENCES = 60  # one after another: a controller is restarted in minutes
 
 
 def wait(
@@ -15,8 +17,18 @@ def wait(
 ) -> dict[str, StepState]:
     """Return the states once no job is left; what happens is told. Jobs go on when this is interrupted."""
     told: dict[str, tuple[str, str]] = {}
+    silent = 0
     while True:
-        _, found = submission.look()
+        try:
+            _, found = submission.look()
+        except UsageError as failure:
+            silent += 1
+            if not told or silent > MOST_SILENCES:
+                raise
+            log.warn(f"{failure.message}; asking again in {every:g} s")
+            pause(every)
+            continue
+        silent = 0
         _tell(found, told)
         submitted = False
         if any(one.state in ("lost", "again") for one in found.values()):
@@ -43,7 +55,7 @@ def refuse_undone(submission: Submission, found: Mapping[str, StepState]) -> Non
 
 def _tell(found: Mapping[str, StepState], told: dict[str, tuple[str, str]]) -> None:
     for one in found.values():
-        now = (one.state, one.why if one.state not in ("waiting",) else "")
+        now = (one.state, one.why if one.state != "waiting" or "held" in one.why.lower() else "")
         if told.get(one.step) != now and (one.step in told or one.state not in ("not submitted", "done")):
             job = f" (job {one.job})" if one.job is not None else ""
             log.note(f"{one.step}: {one.state}{job}{f', {now[1]}' if now[1] else ''}")
