@@ -18,8 +18,6 @@ LABEL org.opencontainers.image.title="rocm-wheels build image" \
       org.opencontainers.image.base.name="ghcr.io/rocm/therock_build_manylinux_x86_64" \
       org.opencontainers.image.base.digest="sha256:cf4f6d9909056906e4a1c0bc4c245658a0af4c6a6174082a86adfa2d518b7aeb"
 
-SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-
 # --no-compile and one mode for all: the same bytes from every build
 COPY --chmod=0644 build_tools/requirements.lock dockerfiles/tools.lock /usr/local/lib/rocm-wheels/locks/
 RUN /opt/python/cp312-cp312/bin/python3 -m venv /usr/local/lib/rocm-wheels/venv \

@@ -20,8 +20,6 @@ LABEL org.opencontainers.image.title="rocm-wheels test image" \
       org.opencontainers.image.base.name="docker.io/library/ubuntu:24.04" \
       org.opencontainers.image.base.digest="sha256:69cecf4bbf72d2d44a9eef1b71fb98c7fb973d78af11399deccef19beb008ad9"
 
-SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-
 # The archive's signature is what packages are checked by; only the first of them, which brings the certificates,
 # comes without a check of the server's. Logs and caches hold times and numbers of this build, so they go.
 # hadolint ignore=DL3008
