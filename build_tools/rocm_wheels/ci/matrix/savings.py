@@ -1,7 +1,7 @@
 """What it saves to do once what cells share, against building each cell from nothing.
 
 - a lock and a checkout, hipified, for each torch line and platform
-- ROCm and the wheels that every family can have (triton, torchaudio) for each Python of them
+- ROCm and the wheels that every family can have (triton) for each Python of them
 - one cell of each of them first: it fills the compiler cache with the host's code for the others
 """
 

@@ -55,6 +55,7 @@ _STAGED = {
     "FAMILY": "${{ inputs.families }}",
 }
 _CHANNEL = {"CHANNEL": "${{ inputs.channel }}"}
+_FOUND = "--from verify.json --from resolve-check.json --wheels wheels"
 _ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
 GATE = f'rocm-wheels gate {_ONE} --channel "$CHANNEL" --explain'
 PROMOTE = f'rocm-wheels promote {_ONE} --channel "$CHANNEL"'
@@ -136,7 +137,7 @@ def _stage(pieces: Pieces) -> Job:
             ),
             run(
                 "write it down",
-                f"rocm-wheels evidence add {_ONE} --from verify.json --from resolve-check.json",
+                f"rocm-wheels evidence add {_ONE} {_FOUND}",
                 this,
                 if_=done,
             ),
