@@ -49,12 +49,12 @@ COMMANDS = {
     "gate": ("gate:command", "Judge a staged set by its evidence: may it go to a channel?"),
     "promote": ("promote:promote", "Show a staged set on a channel, once its gate lets it pass."),
     "demote": ("promote:demote", "Take sets from a channel; roll back."),
+    "refresh": ("refresh:command", "Bring pages, views and support.json to what is known now."),
     "bisect": ("bisect:command", "Find the first set that a command fails with."),
-    "submit": ("submit:command", "Run a plan on a Slurm cluster: one job a step, resumed and tried again."),
-    "container": ("container:group", "Run a command in the image that wheels are built or tested in."),
     "matrix": ("matrix:command", "Say what CI builds and tests, why not the rest, and what it costs."),
     "workflows": ("workflows:group", "Write the workflows of GitHub from our tables."),
-    "refresh": ("refresh:command", "Bring pages, views and support.json to what is known now."),
+    "submit": ("submit:command", "Run a plan on a Slurm cluster: one job a step, resumed and tried again."),
+    "container": ("container:group", "Run a command in the image that wheels are built or tested in."),
     "demo": ("demo:command", "Build real wheels from a miniature of everything."),
 }
 
