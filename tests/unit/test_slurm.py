@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
@@ -26,6 +27,7 @@ from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.estimates import History
 from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
 from rocm_wheels.pipeline.plan.step import Cell, Plan, Step
+from rocm_wheels.pipeline.record.writing import new_run
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
 # recorded: Slurm 22.05.8, squeue -h -o %i|%T|%r|%j and sinfo -h -e -o %P|%c|%m|%d|%l|%a|%D
@@ -170,6 +172,25 @@ def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: Folder, 
         log.write("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.\n")
     assert lost(folder, "a", tmp_path, 7, attempts=3).kind == "memory"
     assert "gone from the queue before it began" in lost(folder, "a", tmp_path, 8, attempts=1).reason
+
+
+def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folder, tmp_path: Path) -> None:
+    record = new_run(tmp_path / "runs", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
+    record = replace(record, moment=lambda: (datetime(2026, 1, 1, 12, tzinfo=timezone.utc), 1.0))
+    log = record.folder / "b.log"
+    log.write_text((LOGS / "gcc_out_of_memory.log").read_text())
+    record.write("run-begun", run=record.folder.name, host="a container")
+    record.write("step-begun", step="b", jobs=8, log=log)
+    record.write("step-ended", step="b", outcome="failed", message="building triton failed", exit_code=12)
+    begin = {"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T11:59:59Z"}
+    (folder.path / "b.begin.json").write_text(json.dumps(begin))
+    end = judge(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
+    assert (end.kind, end.again, end.jobs) == ("memory", True, 4)
+    killed = lost(folder, "b", tmp_path / "runs", 7, attempts=3)
+    assert (killed.kind, killed.jobs) == ("lost", None)
+    (folder.path / "b.begin.json").write_text(json.dumps({**begin, "began": "2026-01-01T12:00:01Z"}))
+    end = judge(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
+    assert (end.kind, end.reason) == ("failed", "run-step ended with exit code 2")
 
 
 def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> None:

@@ -47,9 +47,12 @@ def refuse_undone(submission: Submission, found: Mapping[str, StepState]) -> Non
         return
     said = "".join(f"\n  {one.step}: {one.state}{f', {one.why}' if one.why else ''}" for one in undone)
     first = next((one for one in undone if one.state == "failed"), undone[0])
+    how = (
+        "--retry-failed submits it again" if first.state == "failed" else "the same command submits it again"
+    )
     raise BuildError(
         f"{len(undone)} of {len(found)} steps are not done:{said}",
-        tip=f"its log: {submission.folder.log(first.step)}; --retry-failed submits it again",
+        tip=f"its log: {submission.folder.log(first.step)}; {how}",
     )
 
 
