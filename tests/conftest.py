@@ -28,6 +28,7 @@ FEW = 3
 LONG = (
     *SHARED[0],
     *SHARED[1],
+    "test_workflows_run",
     *("test_checkout_killed", "test_patches_killed", "test_torch_across_pythons", "test_checkout"),
     *("test_patches", "test_build_trees", "test_index", "test_hipify", "test_wheel_rewrite_installs"),
     *("test_lock", "test_sources_names", "test_checkout_triton_vision_apex", "test_quickstart"),

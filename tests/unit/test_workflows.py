@@ -302,5 +302,5 @@ def test_one_entry_adds_a_family_a_python_a_runner() -> None:
     assert '"3.15"' in made["ci.yml"] and "#   mine\n" in made["release-family.yml"]
     assert "#   my-builder\n" in made["build-line.yml"]
     assert {name for name in made if made[name] != TEXTS[name]} == {
-        "promote.yml", "ci.yml", "release-family.yml", "build-line.yml"
+        "promote.yml", "ci.yml", "release-family.yml", "build-line.yml", "nightly.yml"
     }  # fmt: skip

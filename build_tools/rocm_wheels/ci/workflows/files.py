@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from rocm_wheels.ci.matrix.cells import lines_of
 from rocm_wheels.ci.workflows.building import build_line
 from rocm_wheels.ci.workflows.pieces import Pieces, Workflow
 from rocm_wheels.ci.workflows.releasing import promote_by_hand, release_family, release_line
@@ -124,6 +125,9 @@ def _header(name: str, table: CiTable, actions: ActionsTable) -> list[str]:
     if name in {"build-line.yml", "release-family.yml"}:
         labels = _builders(table) if name == "build-line.yml" else _testers(table)
         lines += ["Machines that it may ask for, by label:", *(f"  {label}" for label in labels)]
+    if (trigger := name.removesuffix(".yml")) in {"nightly", "release"}:
+        pythons = ", ".join(table.triggers[trigger].pythons)
+        lines += [f"By the tables: torch {', '.join(lines_of(table, trigger))}, each with Python {pythons}."]
     if missing := unresolved(actions):
         lines += [
             "",

@@ -1,0 +1,76 @@
+"""A newcomer's entry: a family, a Python, a torch line, a runner, in a copy of the project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    compiled = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(CLONE / "build_tools", tmp_path / "build_tools", ignore=compiled)
+    (tmp_path / "repos").mkdir()
+    for recipe in (CLONE / "repos").glob("*.yaml"):
+        shutil.copy2(recipe, tmp_path / "repos")
+    shutil.copy2(CLONE / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def ours(copy: Path, *words: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(copy / "build_tools")}
+    argv = [sys.executable, "-m", "rocm_wheels", *words]
+    return subprocess.run(argv, env=env, cwd=copy, capture_output=True, text=True, check=True).stdout
+
+
+def rows(copy: Path, *words: str) -> list[dict[str, Any]]:
+    given = ("matrix", "--format", "github", "--platform", "linux", *words)
+    found: list[dict[str, Any]] = json.loads(ours(copy, *given))["include"]
+    return found
+
+
+def edit(copy: Path, table: str, old: str, new: str) -> None:
+    path = copy / "build_tools" / "rocm_wheels" / "data" / table
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_one_entry_each(copy: Path) -> None:
+    before = {row["name"] for row in rows(copy, "--rows", "lines")}
+    lines = (copy / "build_tools" / "rocm_wheels" / "data" / "release_lines.yaml").read_text(encoding="utf-8")
+    newest = max(before, key=lambda name: tuple(map(int, re.findall(r"\d+", name)))).split("-")[0]
+    fresh = f"{newest.split('.')[0]}.99"
+    entry = re.search(rf'^  - name: "{newest}"\n(?:(?!  - name).*\n)*', lines, re.MULTILINE)
+    assert entry is not None
+    edit(copy, "release_lines.yaml", entry[0], entry[0] + entry[0].replace(f'"{newest}"', f'"{fresh}"'))
+    edit(copy, "ci.yaml", "  gfx1152: {fact: *families, since: nightly, linux: {}",
+         "  gfx1152: {fact: *families, since: presubmit, linux: {runners: [{label: my-gpu}]}")  # fmt: skip
+    edit(
+        copy,
+        "ci.yaml",
+        '    pythons: ["3.10", "3.11", "3.12", "3.13", "3.14"]',
+        '    pythons: ["3.12", "3.14t"]',
+    )
+
+    assert {row["name"] for row in rows(copy, "--rows", "lines")} - before == {f"{fresh}-linux"}
+    cells = rows(copy, "--lines", fresh)
+    assert {row["python"] for row in cells} == {"3.12", "3.14t"}
+    assert {row["tester"] for row in cells if row["family"] == "gfx1152"} == {"my-gpu"}
+    assert "gfx1152" in {row["family"] for row in rows(copy, "--trigger", "presubmit")}
+
+    ours(copy, "workflows", "write")
+    made = copy / ".github" / "workflows"
+    assert f"{fresh}, nightly, each with Python 3.12, 3.14t." in (made / "nightly.yml").read_text()
+    assert "#   my-gpu\n" in (made / "release-family.yml").read_text()
+    assert "gfx1152" in (made / "promote.yml").read_text()

@@ -1,0 +1,141 @@
+"""What runs our workflows without GitHub: it knows what they use, and refuses all else."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflow_actions import Services
+from workflow_expressions import PURE, Optional, Unknown, condition, evaluate, fill
+from workflow_runner import Runner
+
+CONTEXTS = {
+    "inputs": {"line": "2.13", "promote": True, "store": "s3://bucket"},
+    "needs": {"lock": {"result": "success", "outputs": Optional(count="3", rows='{"include": [{"a": 1}]}')}},
+    "vars": Optional(),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("inputs.line", "2.13"),
+        ("'it''s'", "it's"),
+        ("inputs.promote && vars.IMAGE || ''", ""),
+        ("inputs.line == '2.13' && needs.lock.result != 'failure'", True),
+        ("!(inputs.line == '2.12') && true", True),
+        ("needs.lock.outputs.count > 0", True),
+        ("needs.lock.outputs.nothing > 0", False),
+        ("startsWith(inputs.store, 'S3://')", True),
+        ("contains('torch apex', 'apex')", True),
+        ("fromJSON(needs.lock.outputs.rows)", {"include": [{"a": 1}]}),
+        ("'ABC' == 'abc'", True),
+        ("'' == 0", True),
+        ("vars.NOTHING", ""),
+    ],
+)
+def test_expressions(text: str, value: Any) -> None:
+    assert evaluate(text, CONTEXTS, PURE) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("inputs.lines", "matrix.a", "format('{0}', 1)", "inputs.line ==", "inputs.line 'x'"),
+        *("fromJSON('')", "a[0]", "1 ~ 2"),
+    ],
+)
+def test_what_is_not_known_is_refused(text: str) -> None:
+    with pytest.raises(Unknown):
+        evaluate(text, CONTEXTS, PURE)
+
+
+def test_texts_and_conditions() -> None:
+    assert fill("a-${{ inputs.line }}-${{ inputs.promote }}", CONTEXTS, PURE) == "a-2.13-true"
+    assert fill({"a": ["${{ inputs.promote }}"]}, CONTEXTS, PURE) == {"a": [True]}
+    status: dict[str, Any] = {**PURE, "success": lambda: False, "cancelled": lambda: False}
+    assert not condition(None, CONTEXTS, status)
+    assert not condition("${{ inputs.promote }}", CONTEXTS, status)
+    assert condition("${{ !cancelled() && inputs.promote }}", CONTEXTS, status)
+
+
+HEAD = "name: x\n\non:\n  workflow_dispatch:\n    inputs: {}\n\npermissions: {}\n\njobs:\n"
+JOB = """\
+  one:
+    runs-on: here
+    timeout-minutes: 1
+    permissions: {contents: read}
+    steps:
+"""
+UPLOAD = f"actions/upload-artifact@{'0' * 40}"
+
+
+def run(tmp_path: Path, steps: str, job: str = JOB, **files: str) -> tuple[str, Runner]:
+    (tmp_path / "w.yml").write_text(HEAD + job + textwrap.indent(textwrap.dedent(steps), " " * 6))
+    work = tmp_path / "github" / "machine-tool" / "work"
+    for name, text in files.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    work.mkdir(parents=True, exist_ok=True)
+    services = Services(tmp_path / "github", tmp_path, {})
+    runner = Runner(tmp_path, services, {"here"}, {"PATH": "/usr/bin:/bin"})
+    return runner.start("w.yml", {}), runner
+
+
+def test_steps_hand_on_outputs_and_paths_and_end_at_a_failure(tmp_path: Path) -> None:
+    result, runner = run(
+        tmp_path,
+        """
+        - {name: a, id: a, run: 'printf "x=1\\ny<<e\\n2\\n3\\ne\\n" >> "$GITHUB_OUTPUT"'}
+        - {name: p, run: 'echo /opt >> "$GITHUB_PATH"'}
+        - {name: b, env: {X: "${{ steps.a.outputs.y }}"}, run: 'echo "$X $PATH"; false | true'}
+        - {name: c, run: exit 1}
+        - {name: d, if: "${{ !cancelled() && steps.a.outcome == 'success' }}", run: echo still}
+        """,
+    )
+    ran = runner.jobs["w.yml/one"]
+    assert result == ran.result == "failure"
+    assert [outcome for _, outcome, _ in ran.steps] == ["success", "success", "failure", "skipped", "success"]
+    assert "2\n3 /opt:/usr/bin:/bin" in ran.said("b")  # and a pipe fails where a part of it does
+
+
+STEP = "- {{uses: '{}', with: {{name: '{}', path: '{}', if-no-files-found: error}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (STEP.format(UPLOAD, "a", "f.txt") * 2, "the name a is there already"),
+        (STEP.format(UPLOAD, "a/b", "f.txt"), "cannot be 'a/b'"),
+        (STEP.format(UPLOAD, "a", "g*"), "no files were found"),
+        (f"- {{uses: 'actions/download-artifact@{'0' * 40}', with: {{name: b}}}}", "'b' not found"),
+    ],
+)
+def test_artifacts_have_the_rules_of_the_real_ones(steps: str, said: str, tmp_path: Path) -> None:
+    result, runner = run(tmp_path, steps, **{"f.txt": "x"})
+    assert result == "failure"
+    assert said in "".join(text for *_, text in runner.jobs["w.yml/one"].steps)
+
+
+@pytest.mark.parametrize(
+    ("steps", "job"),
+    [
+        ("- {uses: 'somebody/action@v1'}", JOB),
+        ("- {run: echo, shell: pwsh}", JOB),
+        (f"- {{uses: '{UPLOAD}', with: {{name: a, path: b, overwrite: true}}}}", JOB),
+        ("- {run: echo}", JOB.replace("permissions", "services")),
+        ("- {run: echo}", JOB.replace("    steps:", "    container: {image: ubuntu}\n    steps:")),
+        ("- {run: 'echo A=1 >> \"$GITHUB_ENV\"'}", JOB),
+        ("- {run: echo}", JOB.replace("    steps:", "    needs: [one]\n    steps:")),
+    ],
+)
+def test_what_it_does_not_know_it_does_not_run(steps: str, job: str, tmp_path: Path) -> None:
+    with pytest.raises(Unknown):
+        run(tmp_path, steps, job)
+
+
+def test_a_job_that_no_machine_takes_fails(tmp_path: Path) -> None:
+    result, runner = run(tmp_path, "- {run: echo}", JOB.replace("here", "elsewhere"))
+    assert result == "failure" and "no machine has the label" in runner.jobs["w.yml/one"].said("runner")

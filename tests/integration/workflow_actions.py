@@ -1,0 +1,201 @@
+"""Local stand-ins of the actions that our workflows use, with the rules of the real ones.
+
+An input that a stand-in does not know is an error. Artifacts: a name twice, a name with a character that
+NTFS has not, and no files are errors; the least common folder of all files is the root of an artifact
+(https://github.com/actions/upload-artifact, download-artifact at the versions of data/actions.yaml).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workflow_expressions import Unknown
+
+_NEVER = re.compile(r'["<>:|*?\r\n\\/]')
+
+
+class Failed(Exception):
+    """A step that failed, as it would on GitHub."""
+
+
+@dataclass
+class Services:
+    """What a run of GitHub keeps: artifacts, caches, and what was asked of others."""
+
+    folder: Path
+    clone: Path
+    pythons: Mapping[str, Path]
+    left_out: Sequence[str] = ()
+    artifacts: dict[str, Path] = field(default_factory=dict)
+    caches: dict[str, Path] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+
+@dataclass
+class At:
+    """Where a step runs: its workspace, what later steps get, and a place for outputs."""
+
+    services: Services
+    workspace: Path
+    paths: list[str]
+    outputs: dict[str, str]
+
+
+def _only(given: Mapping[str, Any], *known: str) -> None:
+    if strange := sorted(set(given) - set(known)):
+        raise Unknown(f"inputs that the stand-in does not know: {strange}")
+
+
+def checkout(at: At, given: Mapping[str, Any]) -> None:
+    """Put our files into the workspace. The environment of a machine that ran before stays, as .venv."""
+    _only(given, "persist-credentials", "fetch-depth")
+    if given.get("persist-credentials") is not False:
+        raise Failed("the token would stay")
+    at.workspace.mkdir(parents=True, exist_ok=True)
+    for one in at.workspace.iterdir():
+        if not one.name.startswith(".venv"):
+            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=at.services.clone, capture_output=True, check=True
+    ).stdout.decode()
+    for name in listed.split("\0"):
+        source = at.services.clone / name
+        if name and name not in at.services.left_out and source.is_file():
+            (at.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, at.workspace / name)
+
+
+def setup_python(at: At, given: Mapping[str, Any]) -> None:
+    """Put a Python before all others, in an environment of its own, as those of the tool cache are."""
+    _only(given, "python-version")
+    version = str(given["python-version"])
+    if version not in at.services.pythons:
+        raise Failed(f"there is no Python {version} on this machine")
+    place = at.services.folder / "tools" / version
+    if not place.exists():
+        subprocess.run(
+            [at.services.pythons[version], "-m", "venv", "--without-pip", place],
+            check=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+        )
+    at.paths.insert(0, str(place / "bin"))
+    at.outputs["python-path"] = str(place / "bin" / "python")
+
+
+def upload_artifact(at: At, given: Mapping[str, Any]) -> None:
+    """Keep files under a name that nothing has yet."""
+    _only(given, "name", "path", "if-no-files-found", "compression-level", "retention-days")
+    name, kept = str(given["name"]), at.services.artifacts
+    if not name or _NEVER.search(name):
+        raise Failed(f"the name of an artifact cannot be {name!r}")
+    if name in kept:
+        raise Failed(f"an artifact with the name {name} is there already")
+    files: list[Path] = []
+    for pattern in str(given["path"]).splitlines():
+        for found in sorted(at.workspace.glob(pattern)):
+            inner = sorted(found.rglob("*")) if found.is_dir() else [found]
+            files += [one for one in inner if one.is_file() and not one.name.startswith(".")]
+    if not files:
+        if given.get("if-no-files-found") != "error":
+            raise Unknown("a warning alone, where no files were found")
+        raise Failed(f"no files were found: {given['path']}")
+    place = at.services.folder / "artifacts" / name
+    root = Path(os.path.commonpath([one.parent for one in files]))
+    for one in files:
+        (place / one.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one, place / one.relative_to(root))
+    kept[name] = place
+
+
+def download_artifact(at: At, given: Mapping[str, Any]) -> None:
+    """Fetch what was kept: one by name, which must be there, or all that fit a pattern."""
+    _only(given, "name", "path", "pattern", "merge-multiple")
+    kept = at.services.artifacts
+    if "name" in given:
+        if given["name"] not in kept:
+            raise Failed(f"Artifact '{given['name']}' not found")
+        chosen = [str(given["name"])]
+    else:
+        if set(str(given["pattern"])) & set("[]{}?!"):
+            raise Unknown(f"more than * in the pattern {given['pattern']}")
+        chosen = [name for name in sorted(kept) if fnmatch.fnmatchcase(name, str(given["pattern"]))]
+        if given.get("merge-multiple") is not True:
+            raise Unknown("a folder for each artifact")
+    for name in chosen:
+        shutil.copytree(kept[name], at.workspace / str(given["path"]), dirs_exist_ok=True)
+
+
+def restore_cache(at: At, given: Mapping[str, Any]) -> None:
+    """Put back what was saved under this key, or the newest whose key begins so."""
+    _only(given, "path", "key", "restore-keys")
+    wanted = [str(given["key"]), *str(given.get("restore-keys", "")).splitlines()]
+    newest = list(reversed(at.services.caches))
+    found = next((key for start in wanted for key in newest if key.startswith(start)), None)
+    at.services.asked.append(f"cache: {found or 'nothing'} for {given['key']}")
+    if found is not None:
+        shutil.copytree(at.services.caches[found], at.workspace / str(given["path"]), dirs_exist_ok=True)
+
+
+def save_cache(at: At, given: Mapping[str, Any]) -> None:
+    """Keep a folder under a key; what is there under it stays."""
+    _only(given, "path", "key")
+    key, source = str(given["key"]), at.workspace / str(given["path"])
+    if key in at.services.caches or not source.is_dir():
+        at.services.asked.append(f"cache: not saved as {key}")
+        return
+    place = at.services.folder / "caches" / key
+    shutil.copytree(source, place)
+    at.services.caches[key] = place
+
+
+def credentials(at: At, given: Mapping[str, Any]) -> None:
+    """Note that a role was asked for."""
+    _only(given, "role-to-assume", "aws-region")
+    if not given["role-to-assume"] or not given["aws-region"]:
+        raise Failed("Input required and not supplied: aws-region or role-to-assume")
+    at.services.asked.append(f"role {given['role-to-assume']} in {given['aws-region']}")
+
+
+def attest(at: At, given: Mapping[str, Any]) -> None:
+    """Note what was attested; nothing to attest is an error."""
+    _only(given, "subject-path")
+    found = sorted(one.name for one in at.workspace.glob(str(given["subject-path"])))
+    if not found:
+        raise Failed(f"Could not find subject at path {given['subject-path']}")
+    at.services.asked.append(f"attested {len(found)} files")
+
+
+ACTIONS: dict[str, Callable[[At, Mapping[str, Any]], None]] = {
+    "actions/checkout": checkout,
+    "actions/setup-python": setup_python,
+    "actions/upload-artifact": upload_artifact,
+    "actions/download-artifact": download_artifact,
+    "actions/cache/restore": restore_cache,
+    "actions/cache/save": save_cache,
+    "actions/attest-build-provenance": attest,
+    "aws-actions/configure-aws-credentials": credentials,
+}
+
+
+def pythons_here() -> dict[str, Path]:
+    """Return the Pythons of this machine by version: the running one, pyenv's and those on PATH."""
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": base}
+    for folder in sorted((Path.home() / ".pyenv" / "versions").glob("3.*")):
+        version = ".".join(folder.name.split(".")[:2])
+        if (folder / "bin" / "python3").exists():
+            found.setdefault(version, folder / "bin" / "python3")
+    for minor in range(10, 16):
+        path = shutil.which(f"python3.{minor}")
+        if path and "shims" not in path:
+            found.setdefault(f"3.{minor}", Path(path))
+    return {version: path for version, path in found.items() if int(version.split(".")[1]) >= 10}

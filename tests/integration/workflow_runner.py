@@ -1,0 +1,249 @@
+"""Runs our workflows under bash on this machine: jobs one after the other, artifacts as they are passed.
+
+It knows what our workflows use and nothing else: a key, an expression, an action, an input or a container
+that it does not know raises ``Unknown``, so that nothing is skipped silently. A job whose label no machine
+has fails, as on GitHub after a day. Each Python has machines of its own: what one job left in the environment
+of the tool is found by the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from workflow_actions import ACTIONS, At, Failed, Services
+from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
+
+_OF_WORKFLOW = {"name", "run-name", "on", "permissions", "concurrency", "defaults", "jobs"}
+_OF_JOB = {
+    *("name", "needs", "if", "strategy", "permissions", "uses", "with", "runs-on", "timeout-minutes"),
+    *("outputs", "container", "environment", "concurrency", "steps"),
+}
+_OF_STEP = {"name", "id", "if", "env", "run", "uses", "with"}
+_SHELL = {"run": {"shell": "bash"}}
+
+
+@dataclass
+class Ran:
+    """What came of a job: result, outputs, and what its steps said, by name."""
+
+    result: str
+    outputs: dict[str, str] = field(default_factory=dict)
+    steps: list[tuple[str, str, str]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def said(self, step: str) -> str:
+        """Return what a step printed."""
+        return next(text for name, _, text in self.steps if name == step)
+
+
+@dataclass
+class Runner:
+    """Runs workflows of a folder. ``machines`` are labels that somebody serves, ``env`` their environment.
+
+    ``jobs`` has every job that ran, by its place: ``nightly.yml/line[0]/build/lock``.
+    """
+
+    folder: Path
+    services: Services
+    machines: set[str]
+    env: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    event: str = "workflow_dispatch"
+    jobs: dict[str, Ran] = field(default_factory=dict)
+
+    def start(self, name: str, inputs: Mapping[str, Any]) -> str:
+        """Run a workflow as an event does; return its result."""
+        said = self._read(name)["on"][self.event]
+        wanted = (said or {}).get("inputs", {})
+        return self._workflow(name, self._given(wanted, inputs, name), name).result
+
+    def _read(self, name: str) -> dict[str, Any]:
+        text = (self.folder / name).read_text(encoding="utf-8").replace("\non:\n", '\n"on":\n', 1)
+        made: dict[str, Any] = yaml.safe_load(text)
+        _refuse(made, _OF_WORKFLOW, name)
+        if made.get("defaults", _SHELL) != _SHELL or made["permissions"] != {}:
+            raise Unknown(f"{name}: defaults or permissions of another kind")
+        return made
+
+    def _given(self, wanted: Mapping[str, Any], inputs: Mapping[str, Any], name: str) -> dict[str, Any]:
+        if strange := sorted(set(inputs) - set(wanted)):
+            raise Unknown(f"{name} has no inputs {strange}")
+        given = {}
+        for key, said in wanted.items():
+            if key not in inputs and said["required"]:
+                raise Unknown(f"{name} needs the input {key}")
+            value = inputs.get(key, said.get("default", ""))
+            if isinstance(value, bool) != (said["type"] == "boolean"):
+                raise Unknown(f"{name}: {key} is {value!r}, and no {said['type']}")
+            given[key] = value
+        return given
+
+    def _workflow(self, name: str, inputs: dict[str, Any], place: str) -> Ran:
+        made = self._read(name)
+        needs: dict[str, Any] = {}
+        for key, job in _in_order(made["jobs"]):
+            _refuse(job, _OF_JOB, f"{name} {key}")
+            mine = {one: needs[one] for one in job.get("needs", [])}
+            ran = self._job(job, {"inputs": inputs, "needs": mine}, f"{place}/{key}")
+            needs[key] = {"result": ran.result, "outputs": Optional(ran.outputs)}
+        results = [one["result"] for one in needs.values()]
+        outputs = {}
+        call = made["on"].get("workflow_call") or {}
+        for key, said in call.get("outputs", {}).items():
+            outputs[key] = as_text(fill(said["value"], {"jobs": needs}, PURE))
+        return Ran("failure" if "failure" in results else "success", outputs)
+
+    def _job(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
+        results = [one["result"] for one in contexts["needs"].values()]
+        contexts |= {"github": self._github(None), "vars": Optional(self.variables)}
+        if not condition(job.get("if"), contexts, _status(lambda: {*results} <= {"success"})):
+            self.jobs[place] = Ran("skipped")
+            return self.jobs[place]
+        rows = [None, *()] if "strategy" not in job else list(self._rows(job["strategy"], contexts))
+        ran = [
+            self._one(job, {**contexts, "matrix": row} if row is not None else contexts,
+                      place if row is None else f"{place}[{number}]")
+            for number, row in enumerate(rows)
+        ]  # fmt: skip
+        outputs = {key: value for one in ran for key, value in one.outputs.items()}
+        return Ran("failure" if any(one.result == "failure" for one in ran) else "success", outputs)
+
+    def _rows(self, strategy: dict[str, Any], contexts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        _refuse(strategy, {"fail-fast", "matrix"}, "strategy")
+        if strategy["fail-fast"] is not False:
+            raise Unknown("fail-fast")
+        matrix = fill(strategy["matrix"], contexts, PURE)
+        rows = matrix.pop("include", None)
+        if rows is None:
+            rows = [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())]
+        elif matrix:
+            raise Unknown("include beside other keys of a matrix")
+        if not 0 < len(rows) <= 256:
+            raise Unknown(f"a matrix of {len(rows)} jobs")
+        yield from rows
+
+    def _one(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
+        if "uses" in job:
+            name = job["uses"].removeprefix("./.github/workflows/")
+            given = fill(job["with"], contexts, PURE)
+            wanted = self._read(name)["on"]["workflow_call"]["inputs"]
+            ran = self._workflow(name, self._given(wanted, given, name), place)
+        else:
+            ran = self._machine(job, contexts, place)
+        self.jobs[place] = ran
+        return ran
+
+    def _machine(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
+        label, minutes = (fill(job[key], contexts, PURE) for key in ("runs-on", "timeout-minutes"))
+        if int(minutes) <= 0 or fill(job.get("container", {}).get("image", ""), contexts, PURE):
+            raise Unknown(f"{place}: a container, or no time")
+        if label not in self.machines:
+            return Ran("failure", steps=[("runner", "failure", f"no machine has the label {label}")])
+        python = contexts.get("matrix", {}).get("python", "tool")
+        workspace = self.services.folder / f"machine-{python}" / "work"
+        temporary = self.services.folder / "temporary" / place.replace("/", "_")
+        temporary.mkdir(parents=True)
+        at = At(self.services, workspace, [], {})
+        done: dict[str, Any] = {}
+        ran = Ran("success")
+        contexts = {**contexts, "steps": done, "github": self._github(workspace)}
+        for number, step in enumerate(job["steps"]):
+            _refuse(step, _OF_STEP, f"{place} step {number}")
+            self._step(step, at, contexts, ran, temporary / str(number))
+        ran.outputs = {
+            key: as_text(fill(value, contexts, PURE)) for key, value in job.get("outputs", {}).items()
+        }
+        return ran
+
+    def _step(self, step: dict[str, Any], at: At, contexts: dict[str, Any], ran: Ran, files: Path) -> None:
+        name = step.get("name") or step.get("uses", step.get("run", "")).split("@")[0]
+        begin = time.monotonic()
+        outcome, said, at.outputs = "skipped", "", {}
+        if condition(step.get("if"), contexts, _status(lambda: ran.result == "success")):
+            try:
+                said = self._done(step, at, contexts, files)
+                outcome = "success"
+            except Failed as failure:
+                outcome, said, ran.result = "failure", str(failure), "failure"
+        ran.steps.append((name, outcome, said))
+        ran.seconds[name] = time.monotonic() - begin
+        if "id" in step:
+            contexts["steps"][step["id"]] = {"outcome": outcome, "outputs": Optional(at.outputs)}
+
+    def _done(self, step: dict[str, Any], at: At, contexts: dict[str, Any], files: Path) -> str:
+        if "uses" in step:
+            name, _, sha = step["uses"].partition("@")
+            if name not in ACTIONS or len(sha) != 40:
+                raise Unknown(f"the action {step['uses']}")
+            ACTIONS[name](at, fill(step.get("with", {}), contexts, PURE))
+            return ""
+        own = {key: as_text(value) for key, value in fill(step.get("env", {}), contexts, PURE).items()}
+        files.mkdir()
+        told = {f"GITHUB_{kind}": files / kind for kind in ("ENV", "OUTPUT", "PATH", "STEP_SUMMARY")}
+        for path in told.values():
+            path.touch()
+        script = files / "script.sh"
+        script.write_text(step["run"] + "\n", encoding="utf-8")
+        env = {
+            **self.env,
+            "PATH": os.pathsep.join([*at.paths, self.env["PATH"]]),
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTOR": "somebody",
+            "GITHUB_WORKSPACE": str(at.workspace),
+            **{key: str(path) for key, path in told.items()},
+            **own,
+        }
+        words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
+        where = {"cwd": at.workspace, "env": env, "text": True, "check": False}
+        ended = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **where)  # noqa: PLW1510
+        at.outputs.update(_outputs(told["GITHUB_OUTPUT"]))
+        at.paths[:0] = reversed(told["GITHUB_PATH"].read_text(encoding="utf-8").split("\n")[:-1])
+        if told["GITHUB_ENV"].read_text():
+            raise Unknown("GITHUB_ENV was written to, and nothing of ours reads it")
+        if ended.returncode:
+            raise Failed(f"exit code {ended.returncode}\n{ended.stdout}")
+        return ended.stdout
+
+    def _github(self, workspace: Path | None) -> dict[str, Any]:
+        said = {"event_name": self.event, "ref": "refs/heads/main", "run_id": "4711", "run_attempt": "1"}
+        return {**said, "workspace": str(workspace)} if workspace is not None else said
+
+
+def _outputs(path: Path) -> dict[str, str]:
+    found, lines = {}, iter(path.read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        name, mark, end = line.partition("<<")
+        if mark and "=" not in name:
+            found[name] = "\n".join(itertools.takewhile(lambda one, end=end: one != end, lines))
+        else:
+            name, _, found_value = line.partition("=")
+            found[name] = found_value
+    return found
+
+
+def _status(succeeded: Callable[[], bool]) -> dict[str, Callable[..., Any]]:
+    never = {"cancelled": lambda: False}
+    return {**PURE, **never, "success": succeeded}
+
+
+def _refuse(made: Mapping[str, Any], known: set[str], where: str) -> None:
+    if strange := sorted(set(made) - known):
+        raise Unknown(f"{where}: keys that are not known: {strange}")
+
+
+def _in_order(jobs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    done: set[str] = set()
+    while len(done) < len(jobs):
+        ready = [key for key, job in jobs.items() if key not in done and {*job.get("needs", [])} <= done]
+        if not ready:
+            raise Unknown(f"jobs wait for each other: {sorted(set(jobs) - done)}")
+        yield ready[0], jobs[ready[0]]
+        done.add(ready[0])
