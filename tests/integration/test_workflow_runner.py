@@ -139,3 +139,15 @@ def test_what_it_does_not_know_it_does_not_run(steps: str, job: str, tmp_path: P
 def test_a_job_that_no_machine_takes_fails(tmp_path: Path) -> None:
     result, runner = run(tmp_path, "- {run: echo}", JOB.replace("here", "elsewhere"))
     assert result == "failure" and "no machine has the label" in runner.jobs["w.yml/one"].said("runner")
+
+
+def test_what_is_asked_of_others_is_noted_and_never_done(tmp_path: Path) -> None:
+    role = f"aws-actions/configure-aws-credentials@{'0' * 40}"
+    steps = f"""
+        - {{uses: '{role}', with: {{role-to-assume: my-role, aws-region: eu-central-1}}}}
+        - {{uses: 'actions/attest-build-provenance@{"0" * 40}', with: {{subject-path: 'wheels/*.whl'}}}}
+        - {{uses: '{role}', with: {{role-to-assume: '', aws-region: eu-central-1}}}}
+    """
+    result, runner = run(tmp_path, steps, **{"wheels/a.whl": "", "wheels/b.whl": ""})
+    assert result == "failure"  # a role that is not set is none
+    assert runner.services.asked == ["role my-role in eu-central-1", "attested 2 files"]

@@ -28,7 +28,11 @@ from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.gfx import gfx_families
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux alone"),
+]
 CLONE = Path(__file__).resolve().parents[2]
 MINIATURE = CLONE / "tests" / "miniature"
 FAMILIES = ("gfx94X-dcgpu", "gfx110X-all")

@@ -9,6 +9,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.shell import shell_line
 
 
 @click.group("workflows")
@@ -47,8 +48,9 @@ def write(folder: Path | None, check: bool, allow_unresolved: bool) -> None:
             click.echo(f"{path}{'' if path.exists() else ' (deleted)'}")
         log.note(f"{len(wanted)} workflows in {place}, {len(changed)} changed")
         return
+    place_option = f" {shell_line(['--dir', folder])}" if folder else ""
     if found := differing(place, wanted):
-        raise DataError("\n".join(found), tip=f"`{COMMAND}` writes them anew")
+        raise DataError("\n".join(found), tip=f"`{COMMAND}{place_option}` writes them anew")
     log.note(f"{len(wanted)} workflows in {place} are what would be written")
 
 

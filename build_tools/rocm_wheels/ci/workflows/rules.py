@@ -3,7 +3,7 @@
 - a step runs one command of ours, quoted, and no expression is a part of it
 - every job has a limit of time and says what it may do; what a called workflow may do, its caller may, too
 - every action is pinned; every input is used, and every input that is needed is given
-- limits of GitHub: how deep workflows call each other, how many jobs a matrix has
+- limits of GitHub: how deep workflows call each other, how many jobs a matrix has, how long a job may take
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ def _job(job: Mapping[str, Any], workflows: Mapping[str, Mapping[str, Any]], lim
         return
     if "timeout-minutes" not in job:
         yield "it has no `timeout-minutes`"
+    most = limits.hosted_job_hours.value * 60
+    minutes = job.get("timeout-minutes")
+    if job["runs-on"].startswith("ubuntu-") and isinstance(minutes, int) and minutes > most:
+        yield f"{minutes} minutes on a machine of GitHub, which ends a job after {most}"
     for step in job["steps"]:
         yield from _step(step)
 
