@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -104,9 +105,9 @@ def test_a_file_that_was_cut_gives_nothing(tree: Path, tmp_path: Path) -> None:
     whole = tmp_path / "s.tar.zst"
     pack({"pytorch": tree}, whole, env=ENV)
     content = whole.read_bytes()
-    for end in (0, 3, 100, len(content) // 2, len(content) - 20):
+    for end in (0, 3, 100, len(content) // 2, *(len(content) - less for less in (20, 4, 3, 1))):
         (tmp_path / "cut").write_bytes(content[:end])
-        with pytest.raises(SourceError):
+        with pytest.raises(SourceError, match="cut is no packed checkouts, or was cut"):
             unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
         assert not (tmp_path / "out" / "pytorch").exists()
     damaged = bytearray(content)
@@ -133,6 +134,32 @@ def test_a_tree_that_changes_meanwhile_is_not_packed(
     with pytest.raises(SourceError, match="was changed while it was packed"):
         pack({"pytorch": tree}, tmp_path / "s.tar.zst", env=ENV)
     assert not list(tmp_path.glob("*s.tar.zst*"))
+
+
+def test_a_device_is_not_replaced_and_no_tree_holds_its_own_file(tree: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SourceError, match="is no file: it is not replaced"):
+        pack({"pytorch": tree}, pipe, env=ENV)
+    assert pipe.is_fifo()
+    with pytest.raises(SourceError, match="is inside of"):
+        pack({"pytorch": tree}, tree / "s.tar.zst", env=ENV)
+    assert git(tree, "status", "--porcelain", "s.tar.zst") == ""
+
+
+def test_a_full_disk_is_said_with_its_place(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(packing.shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match="No space left on device") as failure:
+        unpack(tmp_path / "s", tmp_path / "out", env=ENV)
+    assert failure.value.filename == str(tmp_path / "out")
+    assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
 
 
 def test_what_a_killed_run_left_is_cleared(tree: Path, tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from rocm_wheels.errors import SourceError, named
 from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.hold import held
 from rocm_wheels.sources.identity import TreeIdentity, tree_identity
+from rocm_wheels.sources.packed_file import reading, writing
 from rocm_wheels.sources.state import OWN_FOLDER, read_state, state_file
 from rocm_wheels.sources.trees import repositories
 from rocm_wheels.workspace import exclusive
 
 LISTING = "checkouts.json"
-_LEVEL = 3
 _CHUNK = 1 << 20
 _GONE = ("index.lock", "HEAD.lock", "config.lock", "FETCH_HEAD", "ORIG_HEAD")
 
@@ -42,8 +42,10 @@ class Packed:
 def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> Packed:
     """Write checkouts into one file, which appears whole or not at all. No tree is changed.
 
-    Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile.
+    Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile, and for a
+    target that is no file (a device would be replaced) or is inside of a tree.
     """
+    _require_place(target, trees)
     with contextlib.ExitStack() as stack:
         for name, tree in trees.items():
             stack.enter_context(held(tree, what=f"packing {name}", env=env))
@@ -51,7 +53,7 @@ def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> 
         part = target.with_name(f".{target.name}.part")
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            with _writing(part) as archive:
+            with writing(part) as archive:
                 _add_listing(archive, identities)
                 for name, tree in trees.items():
                     _add_tree(archive, name, tree, env)
@@ -85,7 +87,7 @@ def unpack(
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left)
         try:
-            with _reading(source) as archive:
+            with reading(source) as archive:
                 packed = _listing(archive, source)
                 outcome = _compared(packed, folder, env)
                 wanted = {name for name, what in outcome.items() if what == "unpacked"}
@@ -96,11 +98,22 @@ def unpack(
                     _check(beside / name, packed.trees[name], source, env)
             for name in sorted(wanted):
                 os.replace(beside / name, folder / name)
+        except OSError as failure:
+            named(failure, folder)
+            raise
         finally:
             for left in beside.iterdir():
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
     return outcome
+
+
+def _require_place(target: Path, trees: Mapping[str, Path]) -> None:
+    if os.path.lexists(target) and not target.is_file():
+        raise SourceError(f"{target} is there, and is no file: it is not replaced", tip="name another file")
+    for tree in trees.values():
+        if target.resolve().is_relative_to(tree.resolve()):
+            raise SourceError(f"{target} is inside of {tree}, which is packed", tip="name a file elsewhere")
 
 
 def _identity(tree: Path, env: Mapping[str, str]) -> TreeIdentity:
@@ -256,32 +269,3 @@ def _check(tree: Path, expected: TreeIdentity, source: Path, env: Mapping[str, s
             f"{tree.name} comes out of {source} otherwise than it went in: {found.tree}, not {expected.tree}",
             tip="the file was damaged on its way, or this file system cannot hold the tree (case, links)",
         )
-
-
-@contextlib.contextmanager
-def _writing(part: Path) -> Iterator[tarfile.TarFile]:
-    import zstandard
-
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
-    with part.open("wb") as file:
-        with (
-            compressor.stream_writer(file, closefd=False) as stream,
-            tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
-        ):
-            yield archive
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _reading(source: Path) -> Iterator[tarfile.TarFile]:
-    import zstandard
-
-    try:
-        with source.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            with tarfile.open(mode="r|", fileobj=stream) as archive:
-                yield archive
-            while stream.read(_CHUNK):  # to its end: the checksum is there
-                pass
-    except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
-        raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause

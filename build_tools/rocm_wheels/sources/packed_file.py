@@ -1,0 +1,71 @@
+"""A tar with zstd as a stream: written with a checksum, read to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from rocm_wheels.errors import SourceError
+
+_LEVEL = 3
+_CHUNK = 1 << 20
+_PIECE = 1 << 15  # of a compressed file: what is made of it is in memory
+
+
+@contextlib.contextmanager
+def writing(part: Path) -> Iterator[tarfile.TarFile]:
+    """Have an archive to add to, written into a file with a checksum at its end."""
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
+    with part.open("wb") as file:
+        with (
+            compressor.stream_writer(file, closefd=False) as stream,
+            tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
+        ):
+            yield archive
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _Whole:
+    """The content of a compressed file that ends where its frame does; a checksum is at the end of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        import zstandard
+
+        self._file, self._decompressor, self._ready = file, zstandard.ZstdDecompressor().decompressobj(), b""
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes, fewer only at the end. Raises EOFError for a file that ends too early."""
+        pieces, length = [self._ready], len(self._ready)
+        while length < size and not self._decompressor.eof:
+            content = self._file.read(_PIECE)
+            if not content:
+                raise EOFError("it ends too early")
+            pieces.append(self._decompressor.decompress(content))
+            length += len(pieces[-1])
+        found = b"".join(pieces)
+        self._ready = found[size:]
+        return found[:size]
+
+
+@contextlib.contextmanager
+def reading(source: Path) -> Iterator[tarfile.TarFile]:
+    """Have the archive of a file, read once in its order. Raises SourceError for a cut or damaged one."""
+    import zstandard
+
+    try:
+        with source.open("rb") as file:
+            stream = _Whole(file)
+            # as a stream it is only read, though the annotation asks for more
+            with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as archive:
+                yield archive
+            while stream.read(_CHUNK):  # to its end: the checksum is there
+                pass
+    except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
+        raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause
