@@ -64,9 +64,9 @@ def checkout(at: At, given: Mapping[str, Any]) -> None:
     for one in at.workspace.iterdir():
         if not one.name.startswith(".venv"):
             shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=at.services.clone, capture_output=True, check=True
-    ).stdout.decode()
+    words = ["git", "ls-files", "-z", "-co", "--exclude-standard"]  # what is not committed yet belongs to it
+    ended = subprocess.run(words, cwd=at.services.clone, capture_output=True, check=True)
+    listed = ended.stdout.decode()
     for name in listed.split("\0"):
         source = at.services.clone / name
         if name and name not in at.services.left_out and source.is_file():
