@@ -16,6 +16,7 @@ from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.limits import minutes_of, too_long
 from rocm_wheels.ci.matrix.rows import rows_of
 from rocm_wheels.ci.matrix.savings import by_line, first_cells, grouped, savings
+from rocm_wheels.ci.matrix.shown import cells_table
 from rocm_wheels.ci.outputs import set_outputs
 from rocm_wheels.cli.matrix import command
 from rocm_wheels.errors import DataError, UsageError
@@ -217,6 +218,8 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     missing = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": None})
     assert isinstance(missing.exception, UsageError) and "no step of a workflow" in str(missing.exception)
     assert CliRunner().invoke(command, ["--output", "cells"]).exit_code == 2
+    nowhere = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(tmp_path / "no" / "output")})
+    assert isinstance(nowhere.exception, UsageError) and "cannot be a file" in str(nowhere.exception)
     set_outputs({"GITHUB_OUTPUT": str(place)}, {"several": "a\nend=2\nb"})
     assert place.read_text().splitlines()[3].startswith("several<<end-")
 
@@ -243,6 +246,8 @@ def test_a_change_touches_what_it_can_change(path: str, projects: set[str], line
 def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -> None:
     cells = plan_matrix(TABLE, Selection()).built
     assert affected(cells, changes_of(TABLE, ["README.md", "tests/unit/test_lines.py"])) == []
+    words = ["--format", "github", "--changed", "./tests/../README.md"]
+    assert json.loads(CliRunner().invoke(command, words).stdout) == {"include": []}
     found = affected(cells, changes_of(TABLE, ["smoke-tests/test_layers.py"]))
     assert {one.projects for one in found} == {()} and all(one.built.tests for one in found)
     assert len(found) == len([one for one in cells if one.tests])
@@ -265,6 +270,7 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
         (["--families", "gfx13"], "there is no family 'gfx13'"),
         (["--pythons", "3.8"], "there is no Python that torch is built for '3.8'"),
         (["--lines", "2.41"], "did you mean 2.1"),
+        (["--rocm-version", "newest"], "--rocm-version: 'newest' is not a version"),
         (["--explain", "gfx942"], "is no cell"),
         (["--explain", "gfx900/3.12/2.13/macos"], "is no cell"),
     ],
@@ -274,9 +280,68 @@ def test_wrong_input(words: list[str], said: str) -> None:
     assert isinstance(result.exception, UsageError) and said in str(result.exception)
 
 
-@pytest.mark.parametrize("words", [["--families", ","], ["--savings", "--explain", "a/b/c/linux"]])
-def test_options_that_say_nothing_together(words: list[str]) -> None:
-    assert CliRunner().invoke(command, words).exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--families", ","], "an empty list"),
+        (["--savings", "--explain", "a/b/c/linux"], "exclude each other"),
+        (["--rows", "lines"], "only --format github has a use for --rows"),
+        (["--explain", "a/b/c/linux", "--cheapest", "--changed", "x"], "no use for --changed and --cheapest"),
+    ],
+)
+def test_options_that_say_nothing_together(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 2 and said in result.output
+
+
+def test_runs_are_those_of_a_work_directory(tmp_path: Path) -> None:
+    told = [
+        {"event": "run-begun", "run": "r", "cores": 64},
+        {"event": "step-begun", "step": "build-pytorch-cp312"},
+        {"event": "step-ended", "step": "build-pytorch-cp312", "outcome": "done", "seconds": 36000.0},
+    ]
+    words = ["--trigger", "presubmit", "--format", "json", "--runs", str(tmp_path)]
+    nothing = CliRunner().invoke(command, words)
+    assert isinstance(nothing.exception, UsageError) and "no step that was done" in str(nothing.exception)
+    folder = tmp_path / "runs" / "20260101-000000"
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    cells = json.loads(CliRunner().invoke(command, words).stdout)["cells"]
+    assert all(any(one.startswith("pytorch: run ") for one in cell["sources"]) for cell in cells)
+
+
+def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
+    cell = parse_cell("gfx1151/3.14/nightly/windows")
+    built = {one.cell: one for one in plan_matrix(TABLE, Selection()).built}
+    assert built[cell].tests == ("smoke",) and built[parse_cell("gfx1151/3.13/nightly/windows")].tests == (
+        "smoke",
+        "tests",
+    )
+    said = CliRunner().invoke(command, ["--explain", str(cell)]).output
+    assert "without tests: " in said and "ROCm/TheRock#7185" in said
+    none = with_text("tests: [tests], reason", "tests: [smoke, tests], reason")
+    one = next(one for one in plan_matrix(none, Selection()).built if one.cell == cell)
+    assert (one.tests, one.tester) == ((), "") and "scikit-image" in one.untested
+
+
+def test_what_a_line_has_no_place_for_is_shown() -> None:
+    said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/windows"]).output
+    assert "torch 2.14 on windows has no place to check out triton from" in said
+    assert "no place" not in CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/linux"]).output
+    words = ["--lines", "2.15", "--rocm-version", "10.2", "--platform", "linux", "--format", "json"]
+    warnings = json.loads(CliRunner().invoke(command, words).stdout)["warnings"]
+    assert ["triton, apex" in one for one in warnings] == [True]
+
+
+def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
+    said = cells_table(plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",))).built, PRICES)
+    assert "-ccs-csp-ossci-rocm, linux-gfx942-1gpu-ccs-ossci-rocm" in said
+    mixed = Selection(families=("gfx1151",), lines=("nightly",), platforms=("windows",))
+    assert "; 3.14: smoke on windows-gfx1151" in cells_table(plan_matrix(TABLE, mixed).built, PRICES)
+    (one,) = plan_matrix(TABLE, Selection("presubmit", ("gfx94X-dcgpu",))).built
+    assert "0.2 GPU hours" in cells_table([one], PRICES)
+    (row,) = rows_of([one], PRICES, "cells")
+    assert row["test_minutes"] == 50  # twice the smoke tests, and time to install torch
 
 
 @pytest.mark.parametrize(

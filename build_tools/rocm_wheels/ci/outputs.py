@@ -27,5 +27,10 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
             raise UsageError(f"{name!r} is no name of an output", tip="letters, digits, - and _")
         end = f"end-{secrets.token_hex(8)}"
         said.append(f"{name}<<{end}\n{value}\n{end}\n" if "\n" in value else f"{name}={value}\n")
-    with Path(env[VARIABLE]).open("a", encoding="utf-8") as file:
+    place = Path(env[VARIABLE])
+    if place.is_dir() or not place.parent.is_dir():
+        raise UsageError(
+            f"{VARIABLE} names {place}, which cannot be a file: a folder is there, or none above it"
+        )
+    with place.open("a", encoding="utf-8") as file:
         file.write("".join(said))

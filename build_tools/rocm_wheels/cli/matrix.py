@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ import click
 from rocm_wheels import log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rocm_wheels.ci.matrix import Matrix, Selection
     from rocm_wheels.ci.matrix.cells import Built
     from rocm_wheels.ci.matrix.changes import Affected, Change
     from rocm_wheels.ci.matrix.costs import Prices
     from rocm_wheels.ci.matrix.rows import Rows
+    from rocm_wheels.pipeline.estimates import History
 
 _MOST_FILES = 5
 
@@ -78,10 +80,9 @@ _MOST_FILES = 5
 @click.option(
     "--rows",
     type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "lines"]),
-    default="cells",
-    show_default=True,
-    help="For GitHub: a row a cell (or of them those that go first, the others, those that are tested), a"
-    " family (a set of wheels), a Python (what families share) or a line (lock, checkout).",
+    help="With --format github: a row a cell (or of them those that go first, the others, those that are"
+    " tested), a family (a set of wheels), a Python (what families share) or a line (lock, checkout)"
+    "  [default: cells].",
 )
 @click.option(
     "--format",
@@ -111,7 +112,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     since: str | None,
     cheapest: bool,
     runs: Path | None,
-    rows: Rows,
+    rows: Rows | None,
     form: str,
     output: str | None,
     explain: str | None,
@@ -126,11 +127,13 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.ci.matrix import Selection, plan_matrix
     from rocm_wheels.ci.matrix.costs import Prices
     from rocm_wheels.model.ci import ci_table
-    from rocm_wheels.pipeline.estimates import History, read_history
 
     _refuse_two(explain=explain is not None, savings=savings, github=form == "github")
-    if output is not None and form != "github":
-        raise click.UsageError("--output is for --format github")
+    narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
+    if explain is not None:
+        _refuse(narrower, "with --explain, which is about one cell, there is no use for")
+    if form != "github":
+        _refuse({"--output": output, "--rows": rows}, "only --format github has a use for")
     table = ci_table()
     selection = Selection(
         trigger,
@@ -143,7 +146,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if explain is not None:
         _explain(selection, explain, as_json=form == "json")
         return
-    prices = Prices(table, read_history(runs) if runs is not None else History())
+    prices = Prices(table, _history(runs))
     matrix = plan_matrix(table, selection)
     changes = _changes(changed, since)
     touched = _touched(matrix, changes)
@@ -153,7 +156,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if savings:
         _show_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        _show_github(cells, prices, rows, touched, output)
+        _show_github(cells, prices, rows or "cells", touched, output)
     elif form == "json":
         _show_json(matrix, cells, prices, changes)
     else:
@@ -165,6 +168,26 @@ def _refuse_two(**given: bool) -> None:
     named = [{"github": "--format github"}.get(name, f"--{name}") for name, on in given.items() if on]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other")
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    if named := [name for name, given in options.items() if given not in {None, False, ()}]:
+        raise click.UsageError(f"{why} {' and '.join(named)}")
+
+
+def _history(work: Path | None) -> History:
+    """Read the runs of a work directory. Raises UsageError where there are none: nothing would come of it."""
+    from rocm_wheels.errors import UsageError
+    from rocm_wheels.pipeline.estimates import History, read_history
+    from rocm_wheels.workspace import Workspace
+
+    if work is None:
+        return History()
+    found = read_history(Workspace(work).runs)
+    if not found.steps:
+        tip = "name the work directory of a build: .rocm-wheels, beside its checkouts unless told otherwise"
+        raise UsageError(f"--runs: no step that was done is recorded in {Workspace(work).runs}", tip=tip)
+    return found
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
@@ -184,7 +207,7 @@ def _changes(changed: tuple[str, ...], since: str | None) -> list[Change] | None
 
     if not changed and since is None:
         return None
-    paths = [*changed, *(changed_since(home(), since) if since is not None else ())]
+    paths = [*map(posixpath.normpath, changed), *(changed_since(home(), since) if since is not None else ())]
     return changes_of(ci_table(), dict.fromkeys(paths))
 
 
@@ -201,7 +224,8 @@ def _cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
 
 
 def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
-    from rocm_wheels.ci.matrix.cells import check_cell, parse_cell, plan_matrix, reasons
+    from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
+    from rocm_wheels.ci.matrix.places import unplaced
     from rocm_wheels.ci.matrix.shown import explained
     from rocm_wheels.model.ci import ci_table
 
@@ -209,11 +233,14 @@ def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
     check_cell(table, cell)
     against = list(reasons(table, selection, cell))
     built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
+    without = [f"without {' '.join(one.tests)}: {one.reason}" for one in exceptions(table, cell)]
+    notes = [*without, *unplaced([cell])] if built is not None else []
     if as_json:
-        said = [{"reason": one.reason, "source": one.source} for one in against]
-        click.echo(json.dumps({"cell": str(cell), "built": built is not None, "reasons": said}, indent=1))
+        reasons_said = [{"reason": one.reason, "source": one.source} for one in against]
+        said = {"cell": str(cell), "built": built is not None, "reasons": reasons_said, "notes": notes}
+        click.echo(json.dumps(said, indent=1))
         return
-    click.echo(explained(cell, built, against, selection.trigger))
+    click.echo(explained(cell, built, against, selection.trigger, notes))
 
 
 def _show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> None:
@@ -258,10 +285,11 @@ def _show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: 
     from dataclasses import asdict
 
     from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.places import unplaced
     from rocm_wheels.ci.matrix.shown import as_json
 
     said = as_json(matrix, cells, prices)
-    said["warnings"] = too_long(cells, prices)
+    said["warnings"] = [*too_long(cells, prices), *unplaced(one.cell for one in cells)]
     if changes is not None:
         said["changes"] = [asdict(one) for one in changes]
     click.echo(json.dumps(said, indent=1))
@@ -269,12 +297,13 @@ def _show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: 
 
 def _show_table(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> None:
     from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.places import unplaced
     from rocm_wheels.ci.matrix.shown import cells_table, left_table
 
     click.echo(cells_table(cells, prices))
     if matrix.left:
         click.echo(left_table(matrix.left))
-    for line in too_long(cells, prices):
+    for line in (*too_long(cells, prices), *unplaced(one.cell for one in cells)):
         log.warn(line)
 
 

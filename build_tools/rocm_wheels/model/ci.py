@@ -109,6 +109,12 @@ class Excluded(Fact):
         return platform in self.platforms and all(not names or one in names for names, one in named)
 
 
+class Untested(Excluded):
+    """Cells that cannot have some ``tests``."""
+
+    tests: tuple[Test, ...] = Field(min_length=1)
+
+
 class Limit(Fact):
     """A number that GitHub holds workflows to."""
 
@@ -154,6 +160,7 @@ class CiTable(FactTable):
     platforms: Mapping[Platform, Builders]
     families: Mapping[str, Family]
     excluded: tuple[Excluded, ...] = ()
+    untested: tuple[Untested, ...] = ()
     tests: Mapping[Test, Minutes]
     cache: CacheShare
     touches: tuple[Touch, ...] = Field(min_length=1)
@@ -185,12 +192,13 @@ class CiTable(FactTable):
                     raise ValueError(f"{name}: there is no trigger {since}{hint}")
         lines = [line.name for line in all_lines()]
         told = [line for trigger in self.triggers.values() for line in trigger.lines.also]
-        for line in (*told, *(line for one in self.excluded for line in one.lines)):
+        exceptions = (*self.excluded, *self.untested)
+        for line in (*told, *(line for one in exceptions for line in one.lines)):
             if line not in lines:
                 raise ValueError(f"there is no release line {line}{did_you_mean(line, lines)}")
-        for named in (named for one in self.excluded for named in one.families):
+        for named in (named for one in exceptions for named in one.families):
             if named not in self.every_family:
-                raise ValueError(f"`excluded` names {named}, which is not built")
+                raise ValueError(f"`excluded` or `untested` names {named}, which is not built")
         if lacking := sorted(set(get_args(Test)) - set(self.tests)):
             raise ValueError(f"`tests` does not say what these take: {', '.join(lacking)}")
         if self.touches[-1].paths != ("**",):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.ci import PLATFORMS, CiTable, Family, FamilyOn, Test, shared_out
+from rocm_wheels.model.ci import PLATFORMS, CiTable, Family, FamilyOn, Test, Untested, shared_out
 from rocm_wheels.model.gfx import gfx_families
 from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.lines import all_lines
@@ -108,7 +108,7 @@ def why_left(table: CiTable, selection: Selection, cell: Cell) -> Left | None:
 
 def reasons(table: CiTable, selection: Selection, cell: Cell) -> Iterator[Left]:
     """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
-    line, family = _line(cell.line), table.every_family[cell.family]
+    line, family = line_named(cell.line), table.every_family[cell.family]
     place = table.sources[family.fact.source].url
     if family.on(cell.platform) is None:
         yield Left(cell, f"the family is not built on {cell.platform}", place)
@@ -122,7 +122,7 @@ def reasons(table: CiTable, selection: Selection, cell: Cell) -> Iterator[Left]:
             cell, f"torch {line.name} is not released for Python {cell.python} ({kind}{had})", pythons.source
         )
     if selection.rocm is None and not line.rocm.amd.values:
-        why = f"AMD has released no ROCm with torch {line.name}: which to build it with must be said"
+        why = f"AMD has released no ROCm with torch {line.name}: --rocm-version says which to build it with"
         yield Left(cell, why, line.rocm.amd.source)
     for one in table.excluded:
         if one.covers(cell.family, cell.python, cell.line, cell.platform):
@@ -169,18 +169,26 @@ def _universe(table: CiTable, selection: Selection) -> Iterator[Cell]:
 def _built(table: CiTable, selection: Selection, cell: Cell) -> Built:
     on = table.every_family[cell.family].on(cell.platform)
     assert on is not None  # else it is left out
-    tests, untested = _tests(table, selection.trigger, on)
-    rocm = selection.rocm or _line(cell.line).rocm.amd.values[-1]
+    tests, untested = _tests(table, selection.trigger, cell, on)
+    rocm = selection.rocm or line_named(cell.line).rocm.amd.values[-1]
     return Built(cell, gfx_families()[cell.family], rocm, tests=tests, untested=untested)
 
 
-def _tests(table: CiTable, trigger: str, on: FamilyOn) -> tuple[tuple[Test, ...], str]:
+def _tests(table: CiTable, trigger: str, cell: Cell, on: FamilyOn) -> tuple[tuple[Test, ...], str]:
     """Return what is tested, and why not where nothing is."""
     if not on.runners:
         return (), "no runner has such a GPU"
     if on.tests_since is not None and not table.begun(on.tests_since, trigger):
         return (), f"its runners test since {on.tests_since}, not in {trigger}"
-    return (("sanity",) if on.only_sanity else table.triggers[trigger].tests), ""
+    wanted: tuple[Test, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
+    covering = exceptions(table, cell)
+    left = tuple(test for test in wanted if all(test not in one.tests for one in covering))
+    return left, "" if left else "; ".join(one.reason for one in covering) or f"{trigger} tests nothing"
+
+
+def exceptions(table: CiTable, cell: Cell) -> list[Untested]:
+    """Return the tests that a cell cannot have, and why."""
+    return [one for one in table.untested if one.covers(cell.family, cell.python, cell.line, cell.platform)]
 
 
 def _with_machines(table: CiTable, built: Sequence[Built]) -> Iterator[Built]:
@@ -214,6 +222,8 @@ def _check(table: CiTable, selection: Selection) -> Selection:
     }
     known = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
     _require("--trigger", "trigger", (selection.trigger,), table.triggers)
+    if selection.rocm is not None:
+        _require_version(selection.rocm)
     for one in selection.families:
         if one not in table.every_family:
             raise UsageError(
@@ -250,11 +260,20 @@ def _require(option: str, what: str, given: Iterable[str], known: Iterable[str])
             )
 
 
+def _require_version(text: str) -> None:
+    try:
+        Version(text)
+    except InvalidVersion:
+        tip = "such as 10.1 or 7.14.0rc1"
+        raise UsageError(f"--rocm-version: {text!r} is not a version (PEP 440)", tip=tip) from None
+
+
 def _by_number(python: str) -> tuple[int, str]:
     return int(python[2:].rstrip("t") or 0), python
 
 
-def _line(name: str) -> Line:
+def line_named(name: str) -> Line:
+    """Return a release line that there is."""
     return next(line for line in all_lines() if line.name == name)
 
 

@@ -101,7 +101,7 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
         "minutes": _minutes(prices, platform, hours),
         "tests": " ".join(one.tests),
         "tester": one.tester,
-        "test_minutes": int(sum(prices.table.tests[test].minutes for test in one.tests) * 2),
+        "test_minutes": _test_minutes(one, prices),
         "untested": one.untested,
     }
 
@@ -171,6 +171,11 @@ def _extras(targets: Iterable[str]) -> str:
 def tag_of(python: str) -> str:
     """Return the tag of a Python: ``cp312``, ``cp313t``."""
     return f"cp{python.replace('.', '')}"
+
+
+def _test_minutes(one: Built, prices: Prices) -> int:
+    """Return how long the job on a machine with GPUs may take, which installs ROCm and torch first."""
+    return minutes_of(prices.table, prices.tests(one).gpu_hours, hosted=False) if one.tests else 0
 
 
 def _minutes(prices: Prices, platform: Platform, hours: float) -> int:

@@ -21,13 +21,25 @@ def cells_table(cells: Sequence[Built], prices: Prices) -> str:
     for (platform, line, family), group in groups.items():
         cost = all_of(prices.cell(one) for one in group)
         pythons = " ".join(one.cell.python for one in group)
-        tests = group[0].untested or f"{' '.join(group[0].tests)} on {group[0].tester}"
         spent = [f"{cost.hours:.1f}", f"{cost.gpu_hours:.1f}", f"{prices.cell(group[0]).disk:.0f}"]
-        rows.append([platform, line, family, pythons, group[0].rocm, tests, *spent])
+        rows.append([platform, line, family, pythons, group[0].rocm, _tests_of(group), *spent])
     total = all_of(prices.cell(one) for one in cells)
-    hours = f"{total.hours:.0f} builder hours, {total.gpu_hours:.0f} GPU hours"
-    said = f"{len(cells)} cells, each built alone: {hours}"
+    hours = f"{total.hours:.1f} builder hours, {total.gpu_hours:.1f} GPU hours"
+    said = f"{len(cells)} cells, each built alone (--savings: shared): {hours}; disk is that of one cell"
     return "\n".join([*_aligned(rows), said])
+
+
+def _tests_of(group: Sequence[Built]) -> str:
+    """Return what is tested where, every machine; Pythons are named where not all are tested alike."""
+    kinds: dict[str, list[Built]] = {}
+    for one in group:
+        kinds.setdefault(one.untested or " ".join(one.tests), []).append(one)
+    said = []
+    for kind, mine in kinds.items():
+        machines = ", ".join(dict.fromkeys(one.tester for one in mine if one.tester))
+        pythons = f"{' '.join(one.cell.python for one in mine)}: " if len(kinds) > 1 else ""
+        said.append(f"{pythons}{kind}{f' on {machines}' if machines else ''}")
+    return "; ".join(said)
 
 
 def left_table(left: Sequence[Left]) -> str:
@@ -42,8 +54,10 @@ def left_table(left: Sequence[Left]) -> str:
     return "\n".join(said)
 
 
-def explained(cell: Cell, built: Built | None, against: Sequence[Left], trigger: str) -> str:
-    """Return why a cell is built, or every reason why it is not."""
+def explained(
+    cell: Cell, built: Built | None, against: Sequence[Left], trigger: str, notes: Sequence[str]
+) -> str:
+    """Return why a cell is built with ``notes`` on it, or every reason why it is not."""
     if built is not None:
         tests = (
             f"tested: {' '.join(built.tests)} on {built.tester}"
@@ -51,7 +65,7 @@ def explained(cell: Cell, built: Built | None, against: Sequence[Left], trigger:
             else f"untested: {built.untested}"
         )
         made = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}"
-        return f"{cell} is built in {trigger}, {made}\n  {tests}"
+        return "\n  ".join([f"{cell} is built in {trigger}, {made}", tests, *notes])
     said = [f"{one.reason}" + (f" ({one.source})" if one.source else "") for one in against]
     return "\n  ".join([f"{cell} is not built in {trigger}:", *said])
 
