@@ -92,6 +92,11 @@ def test_the_printed_line_is_what_a_shell_can_run(
     same = [one for one in engine.ran() if not one.startswith("rocm-wheels-")]
     assert same == [one for one in printed if not one.startswith("rocm-wheels-")]
     assert "--userns" in same
+    assert start("print", *words[:-1], "A_TOKEN=hunter2x make") == 0
+    out, err = capfd.readouterr()
+    assert ("'A_TOKEN=*** make'" in out, "hunter2x" in out, "the line has *** in place of" in err) == (
+        *(True, False, True),
+    )
 
 
 def test_standard_input_only_where_it_was_asked_for(
@@ -232,6 +237,8 @@ WRONG = [
     (("run", "--image", IMAGE, "--mount", "/nowhere", "--", "ls"), 2, "there is no /nowhere"),
     (("run", "--image", IMAGE, "--env", "A_TOKEN=hunter2x", "--", "ls"), 2, "would show a secret"),
     (("run", "--image", IMAGE, "--cache", "", "--", "ls"), 2, "the path is empty"),
+    (("run", "--image", IMAGE, "--cache", "~nobody-x/c", "--", "ls"), 2, "no home folder ~nobody-x"),
+    (("run", "--image", IMAGE, "--cache", "/tmp/../etc/c", "--", "ls"), 2, "/etc/c of the image would be"),
     (("run", "--image", IMAGE, "--shm-size", "big", "--", "ls"), 2, "'big' is no size"),
     (("run", "--image", IMAGE, "--network", "--privileged", "--", "ls"), 2, "is no name of a network"),
     (("run", "--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),

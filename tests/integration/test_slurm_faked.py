@@ -28,11 +28,11 @@ echo "sbatch $*" >> "$FAKE/calls"
 id=$(( $(cat "$FAKE/last" 2> /dev/null || echo 0) + 1 ))
 echo $id > "$FAKE/last"
 for script; do :; done
-name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
+name=${SBATCH_JOB_NAME-$(sed -n 's/^#SBATCH --job-name=//p' "$script")}
 echo "$id|PENDING|Dependency|$name" >> "$FAKE/queue"
 echo $id
 """,
-    "squeue": 'cat "$FAKE/queue" 2> /dev/null; exit 0',
+    "squeue": '[ -n "${SQUEUE_STATES-}" ] || cat "$FAKE/queue" 2> /dev/null; exit 0',
     "scancel": """
 echo "scancel $*" >> "$FAKE/calls"
 for id; do sed -i "/^$id|/d" "$FAKE/queue"; done
@@ -200,14 +200,15 @@ def test_a_plan_is_submitted_once(world: World, fake: Faked) -> None:
     (fake.folder / "queue").unlink(missing_ok=True)
     (fake.folder / "last").unlink(missing_ok=True)
     (world.folder / "faked.slurm" / "jobs.json").unlink(missing_ok=True)
-    first = site.submit("--assume-shared", ROCM_WHEELS_RECORD="/nowhere")
+    first = site.submit("--assume-shared", ROCM_WHEELS_RECORD="/nowhere", SBATCH_JOB_NAME="mine")
     assert first.code == 0, first.err
     sent = fake.calls()
     steps = [call.rsplit("/", 1)[1].removesuffix(".sbatch") for call in sent]
     assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", TRITON, TORCH, AUDIO][-len(steps) :]
     assert f"--dependency=afterok:{len(sent) - 3}:{len(sent) - 2} " in sent[-2]
     (world.folder / "faked.slurm" / "jobs.json").unlink()  # cut off before it was written down
-    assert "0 jobs submitted" in site.submit("--assume-shared").err
+    again = site.submit("--assume-shared", SQUEUE_STATES="RUNNING")
+    assert "0 jobs submitted" in again.err
     assert fake.calls() == []
     assert site.states()[TORCH] == "waiting"
     (world.sources / "pytorch" / "source.txt").write_text("two")

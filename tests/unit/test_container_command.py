@@ -215,6 +215,7 @@ def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None
 
 WRONG_MOUNTS = [
     ("/nowhere/at/all", "there is no /nowhere/at/all"),
+    ("~nobody-of-this-name/x", "there is no home folder ~nobody-of-this-name"),
     ("/tmp:relative", "relative is inside of the container, and no absolute path"),
     ("/tmp:/a:/b:ro", "this is none of PATH"),
     (":/a", "this is none of PATH"),
@@ -232,6 +233,21 @@ def test_mounts_that_cannot_be(text: str, said: str) -> None:
     here = Path("/home/ada/work")
     with pytest.raises(UsageError, match=re.escape(said)):
         all_mounts(None, here, here, read_mounts([text]), [])
+
+
+def test_of_two_mounts_at_one_place_none_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a/b")
+    here = Path("/home/ada/work")
+    given = read_mounts([f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"])
+    mounts = {one.inside: one.path for one in all_mounts(None, here, here, given, [])}
+    assert mounts == {here: here, tmp_path / "a/b": tmp_path / "a/b", Path("/x"): tmp_path / "a/b"}
+    for other, said in (
+        (f"{tmp_path}/a:/x", "/a would be at"),
+        (f"{tmp_path}/a/b:/x:ro", "with ro and without"),
+    ):
+        with pytest.raises(UsageError, match=f"{said}.* one place inside, /x"):
+            all_mounts(None, here, here, [*given, *read_mounts([other])], [])
 
 
 def test_a_folder_with_a_colon_cannot_be_mounted() -> None:

@@ -15,7 +15,7 @@ from rocm_wheels.ci.slurm.cluster import Partition, minutes_of, partition, read_
 from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
 from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge, lost
 from rocm_wheels.ci.slurm.records import Begin, End, Folder, Ledger
-from rocm_wheels.ci.slurm.script import Site, directives, job_script
+from rocm_wheels.ci.slurm.script import Site, directives, environment_of, job_script
 from rocm_wheels.ci.slurm.sharing import look, read_mounts
 from rocm_wheels.ci.slurm.sizes import Size, size_of
 from rocm_wheels.ci.slurm.states import StepState, adopted, states
@@ -39,6 +39,7 @@ QUEUE = """\
 11_[1-4]|PENDING|Priority|an array
 """
 NODES = """\
+CLUSTER: one
 debug*|2|4000|20000|2:00:00|up|1
 debug*|64|1|0|2:00:00|up|3
 small|2|4000|20000|2:00|up|1
@@ -287,6 +288,12 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
         ({"options": ("--mem=1G\n#SBATCH --x",)}, "is no option of sbatch"),
         ({"options": ("--array=1-4",)}, "every job has a --array of its own"),
         ({"options": ("-o x",)}, "every job has a --output of its own"),
+        ({"options": ("--arr=1-4",)}, "every job has a --array of its own"),
+        ({"options": ("--mem=64G --array=1-4",)}, "every job has a --array of its own"),
+        ({"options": ("--comment='a",)}, "No closing quotation"),
+        ({"options": ("# --mem=1G",)}, "is no option of sbatch"),
+        ({"options": ("-M other",)}, "the queue of another cluster would not be looked at"),
+        ({"partition": "a\\b"}, "is no name"),
         ({"options": ("--no-requeue",)}, "every job has a --no-requeue of its own"),
         ({"options": ("--export=ALL,GH_TOKEN=abcdefgh",)}, "it has a secret in it"),
         ({"prefix": ("env", "GH_TOKEN=abcdefgh")}, "--container-prefix has a secret in it"),
@@ -297,6 +304,28 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
 def test_wrong_options_are_told(words: dict[str, tuple[str, ...]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         replace(Site(("rocm-wheels",)), **words).check()  # type: ignore[arg-type]
+
+
+def test_no_variable_of_the_user_wins_over_a_script(folder: Folder) -> None:
+    site = Site(("rocm-wheels",), "cpu", options=("--comment='a --b'", "--gres=gpu:1"))
+    site.check()
+    named = [
+        "JOB_NAME",
+        "ARRAY_INX",
+        "NO_REQUEUE",
+        "SIGNAL",
+        "WAIT",
+        "EXPORT",
+        "TIMELIMIT",
+        "PARTITION",
+        "GRES",
+    ]
+    ours = {f"SBATCH_{one}": "x" for one in named} | {"SLURM_RESTART_COUNT": "3"}
+    kept = {"SBATCH_RESERVATION": "r", "SBATCH_QOS": "low", "SBATCH_MEM_PER_NODE": "1G", "HOME": "/h"}
+    assert environment_of(job_script(folder, "a", Size(2, None, None, 30), site), ours | kept) == kept
+    kept.pop("SBATCH_MEM_PER_NODE")
+    given = {**ours, **kept, "SBATCH_MEM_PER_CPU": "1G"}
+    assert environment_of(job_script(folder, "a", Size(2, 100, None, 30), site), given) == kept
 
 
 def test_a_damaged_ledger_is_told(folder: Folder) -> None:
@@ -348,6 +377,7 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
         ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
         ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),
         ([str(path), "--attempts", "0"], "0 is not in the range"),
+        ([str(path.rename(tmp_path / "a.slurm")), "--dry-run"], "is called as the folder of its own jobs"),
     ):
         assert run_command(command, words) == 2
         assert message in capsys.readouterr().err

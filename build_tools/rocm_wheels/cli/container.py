@@ -227,6 +227,7 @@ def images(as_json: bool) -> None:
 
 
 def _asked(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
+    from rocm_wheels.ci.containers.mounts import plain_path
     from rocm_wheels.ci.containers.request import Asked
     from rocm_wheels.hosts.install.cache import cache_folder
 
@@ -241,7 +242,7 @@ def _asked(words: tuple[str, ...], options: dict[str, Any]) -> Asked:
         image=options["image"],
         command=words,
         here=here,
-        cache=cache.expanduser().absolute(),
+        cache=plain_path(str(cache), "--cache"),
         clone=_clone(),
         mounts=options["mounts"],
         variables=options["variables"],

@@ -44,10 +44,17 @@ _USED = {
     show_default=True,
     help="Who runs the steps.",
 )
-@click.option("--partition", metavar="P", help="Partition of the jobs [default: the site's].")
-@click.option("--account", metavar="A", help="Account that is charged.")
-@click.option("--qos", metavar="Q", help="Quality of service.")
-@click.option("--constraint", metavar="C", help="What nodes must have, as sbatch takes it.")
+@click.option(
+    "--partition", metavar="P", envvar="SBATCH_PARTITION", help="Partition of the jobs [default: the site's]."
+)
+@click.option("--account", metavar="A", envvar="SBATCH_ACCOUNT", help="Account that is charged.")
+@click.option("--qos", metavar="Q", envvar="SBATCH_QOS", help="Quality of service.")
+@click.option(
+    "--constraint",
+    metavar="C",
+    envvar="SBATCH_CONSTRAINT",
+    help="What nodes must have, as sbatch takes it; these four also by SBATCH_PARTITION and so on.",
+)
 @click.option(
     "--cpus", type=click.IntRange(min=1), metavar="N", help="CPUs of a build [default: a node's, 32 at most]."
 )
@@ -281,6 +288,6 @@ def _show(found: Mapping[str, StepState], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([one.as_json() for one in found.values()], indent=1))
         return
-    width = max(map(len, found))
+    width = max(map(len, found), default=0)
     for one in found.values():
         click.echo(f"{one.state:<13}  {one.step:<{width}}  {one.job or '':<8}  {one.why}".rstrip())

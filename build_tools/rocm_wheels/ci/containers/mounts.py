@@ -41,11 +41,36 @@ def all_mounts(
     if clone is not None:
         wanted.append(Mount(clone, clone))
     wanted += [Mount(one, one) for tree in (here, clone) if tree and (one := repository_of(tree))]
-    by_place = {one.inside: one for one in (*wanted, *given)}
+    by_place = {one.inside: one for one in wanted} | _by_place(given)
     for one in certificates:
         by_place.setdefault(one, Mount(one, one, read_only=True, ours=False))
     mounts = [check_mount(one) for one in sorted(by_place.values(), key=lambda one: len(one.inside.parts))]
     return tuple(one for n, one in enumerate(mounts) if not any(_holds(outer, one) for outer in mounts[:n]))
+
+
+def _by_place(given: Iterable[Mount]) -> dict[Path, Mount]:
+    """Return mounts by where they are inside. Raises UsageError for two that differ at one place."""
+    found: dict[Path, Mount] = {}
+    for one in given:
+        other = found.setdefault(one.inside, one)
+        if other != one:
+            twice = f"{one.path} with ro and without"
+            both = twice if other.path == one.path else f"{other.path} and {one.path}"
+            raise UsageError(
+                f"--mount: {both} would be at one place inside, {one.inside}",
+                tip="give each a place of its own: PATH:INSIDE",
+            )
+    return found
+
+
+def plain_path(text: str, what: str) -> Path:
+    """Return a path of an option, absolute and without ``..``. Raises UsageError for ``~`` of nobody."""
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as nobody:
+        user = text.partition("/")[0]
+        raise UsageError(f"{what}: there is no home folder {user}", tip="give the whole path") from nobody
+    return path.resolve() if ".." in path.parts else path  # behind a symbolic link .. is elsewhere
 
 
 def repository_of(tree: Path) -> Path | None:
@@ -72,7 +97,7 @@ def check_mount(mount: Mount) -> Mount:
                 f"{str(path)!r} has a colon or a line break in it: engines cannot mount that",
                 tip="use a folder with another name",
             )
-    if mount.path.is_dir() and _hides_the_image(mount.inside):
+    if (mount.path.is_dir() or (mount.ours and not mount.path.exists())) and _hides_the_image(mount.inside):
         tip = "mount another folder; commands run in the folder that you are in: change to another one"
         raise UsageError(f"{mount.inside} of the image would be hidden by a mount", tip=tip)
     return mount
@@ -90,7 +115,7 @@ def _read(text: str) -> Mount:
     read_only = len(words) > 1 and words[-1] in ("ro", "rw") and words.pop() == "ro"
     if len(words) > 2 or not all(words):
         raise UsageError(f"--mount {text}: this is none of PATH, PATH:ro, PATH:INSIDE, PATH:INSIDE:ro")
-    path = Path(words[0]).expanduser().absolute()
+    path = plain_path(words[0], f"--mount {text}")
     if not path.exists():
         tip = "make it first: an engine would make it as root"
         raise UsageError(f"--mount {text}: there is no {path}", tip=tip)

@@ -106,6 +106,8 @@ def folders_of(cache: Path) -> list[Path]:
 
 def pasteable(argv: list[str], cache: Path) -> str:
     """Return the command for a shell; the folders that are missing are made first."""
+    if shell_line(argv) != shlex.join(argv):
+        log.warn("the line has *** in place of a secret, and does something else until that is put in")
     missing = [shlex.quote(str(one)) for one in folders_of(cache) if not one.is_dir()]
     return f"mkdir -p {' '.join(missing)} && {shell_line(argv)}" if missing else shell_line(argv)
 

@@ -19,6 +19,7 @@ from rocm_wheels.records import did_you_mean
 _QUEUE = "%i|%T|%r|%j"
 _PARTITIONS = "%P|%c|%m|%d|%l|%a|%D"
 _SECONDS = 60.0
+_FILTERS = ("SQUEUE_", "SINFO_", "SCANCEL_")  # variables that leave things out of an answer
 _RUNNING = {"RUNNING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED", "RESIZING"}
 # what sbatch says, and what to do about it
 _TIPS: tuple[tuple[str, str], ...] = (
@@ -100,6 +101,7 @@ def program(name: str, env: Mapping[str, str]) -> str:
 
 def _ask(name: str, *words: str | Path, env: Mapping[str, str], what: str) -> str:
     argv = [program(name, env), *map(str, words)]
+    env = {variable: value for variable, value in env.items() if not variable.startswith(_FILTERS)}
     try:
         return process.capture(argv, env=env, timeout=_SECONDS, check=UsageError, what=what)
     except UsageError as failure:
@@ -134,10 +136,12 @@ def nodes(env: Mapping[str, str]) -> set[str]:
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """Read the lines of ``sinfo -o``: one for each kind of node of a partition."""
+    """Read the lines of ``sinfo -o``: one for each kind of node of a partition, and titles of clusters."""
     found: dict[str, Partition] = {}
-    for line in text.splitlines():
-        name, cpus, memory, disk, limit, up, nodes = line.strip().split("|")
+    for row in (line.strip().split("|") for line in text.splitlines()):
+        if len(row) != 7:
+            continue
+        name, cpus, memory, disk, limit, up, nodes = row
         here = Partition(
             name.rstrip("*"),
             name.endswith("*"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rocm_wheels.ci.slurm.records import Folder
@@ -20,12 +20,16 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.shell import shell_line
 
 NOTICE_SECONDS = 120  # Slurm may tell a minute earlier (sbatch(1), --signal)
+_PER = ("CPU", "GPU", "NODE")
 _OURS = (
     *("array", "dependency", "output", "error", "open-mode", "wrap", "parsable", "job-name", "no-requeue"),
-    *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes", "parsable"),
+    *("requeue", "signal", "wait", "test-only", "hold", "kill-on-invalid-dep", "ntasks", "nodes"),
 )
+# SBATCH_ and this, where that is not the name of the option (sbatch(1), input environment variables)
+_CALLED = {"array": {"ARRAY_INX"}, "time": {"TIMELIMIT"}, "mem": {f"MEM_PER_{one}" for one in _PER}}
+_OPTION = re.compile(r"--(?P<long>[a-z][a-z0-9-]*)(?:=.*)?|-(?P<short>[A-Za-z]).*", re.DOTALL)
 _SHORT = {"a": "array", "d": "dependency", "o": "output", "e": "error", "J": "job-name", "n": "ntasks"}
-_SHORT |= {"N": "nodes", "W": "wait", "H": "hold"}
+_SHORT |= {"N": "nodes", "W": "wait", "H": "hold", "M": "clusters"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Site:
             "--constraint": self.constraint,
         }
         for option, value in given.items():
-            if value is not None and (not value.strip() or not value.isprintable() or '"' in value):
+            if value is not None and (not value.strip() or not value.isprintable() or {*'"\\'} & {*value}):
                 raise UsageError(f"{option} {value!r} is no name")
         for option in self.options:
             _check_option(option)
@@ -68,19 +72,41 @@ class Site:
 
 
 def _check_option(option: str) -> None:
-    match = re.fullmatch(r"--(?P<long>[a-z][a-z0-9-]*)(?:[= ].*)?|-(?P<short>[A-Za-z]).*", option.strip())
-    if match is None or not option.isprintable():
+    try:
+        words = shlex.split(option, comments=True)  # as sbatch reads a line of a script
+    except ValueError as cause:
+        raise UsageError(f"--sbatch-option {option!r}: {cause}", tip="close the quotes") from cause
+    if not words or not option.isprintable() or _OPTION.fullmatch(words[0]) is None:
         raise UsageError(
             f"--sbatch-option {option!r} is no option of sbatch", tip="as in --sbatch-option=--gres=gpu:1"
         )
-    name = match["long"] or _SHORT.get(match["short"] or "", "")
-    if name in _OURS:
-        raise UsageError(f"--sbatch-option {option}: every job has a --{name} of its own already")
+    for match in filter(None, map(_OPTION.fullmatch, words)):  # there can be several
+        name = match["long"] or _SHORT.get(match["short"] or "", "-")
+        if name == "clusters":
+            raise UsageError(
+                "--sbatch-option --clusters: the queue of another cluster would not be looked at",
+                tip="set SLURM_CLUSTERS, which all of Slurm's programs read",
+            )
+        if ours := next((one for one in _OURS if one.startswith(name)), ""):  # sbatch takes beginnings, too
+            raise UsageError(f"--sbatch-option {option}: every job has a --{ours} of its own already")
+    name = words[0].lstrip("-").split("=")[0]
     if shell_line([option]) != shlex.quote(option):
         raise UsageError(
             f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
             tip="set it in the environment: jobs get that of `submit`",
         )
+
+
+def environment_of(script: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what sbatch and the job get: no variable that would win over an option in the script.
+
+    sbatch(1): environment variables override what a script says; SBATCH_EXPORT=NONE would take from jobs
+    what they need. A job that submits jobs has a count of restarts that is its own.
+    """
+    given = {*_OURS, "export", *re.findall(r"^#SBATCH --([a-z0-9-]+)", script, re.MULTILINE)}
+    lost = set().union(*(_CALLED.get(one, {one.upper().replace("-", "_")}) for one in given))
+    unwanted = {"SLURM_RESTART_COUNT", *(f"SBATCH_{name}" for name in lost)}
+    return {name: value for name, value in env.items() if name not in unwanted}
 
 
 def directives(folder: Folder, step: str, size: Size, site: Site) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from rocm_wheels.ci.slurm import cluster
 from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
 from rocm_wheels.ci.slurm.judging import delay, lost
 from rocm_wheels.ci.slurm.records import Folder, Ledger
-from rocm_wheels.ci.slurm.script import Site, directives, job_script
+from rocm_wheels.ci.slurm.script import Site, directives, environment_of, job_script
 from rocm_wheels.ci.slurm.sizes import Size, size_of
 from rocm_wheels.ci.slurm.states import AT_WORK, StepState, adopted, states
 from rocm_wheels.errors import UsageError
@@ -44,6 +45,8 @@ class Submission:
                 tip="make the plan on a machine of the cluster",
             )
         site.check()
+        if plan.suffix == ".slurm":
+            raise UsageError(f"{plan} is called as the folder of its own jobs", tip="call it NAME.json")
         clean = {name: value for name, value in env.items() if name != RECORD_VARIABLE}
         return cls(Folder(plan.resolve()), file, site, clean, cpus)
 
@@ -179,11 +182,14 @@ class Submission:
         if one.action == "renew" and one.state.job is not None:
             cluster.cancel([one.state.job], self.env)
         script = self.folder.script(one.step.id)
-        write_whole(script, job_script(self.folder, one.step.id, size, self.site))
+        text = job_script(self.folder, one.step.id, size, self.site)
+        write_whole(script, text)
         waited = waiting_for(done)
         end = one.state.end if one.state.state == "again" else None
         after = 0 if end is None else delay(end, self.site.network_delay)
-        job = cluster.submit(script, dependency(one.step, waited), self.env, delay=after)
+        job = cluster.submit(
+            script, dependency(one.step, waited), environment_of(text, self.env), delay=after
+        )
         ledger = replace(
             ledger,
             jobs={**ledger.jobs, one.step.id: job},
@@ -206,7 +212,8 @@ class Submission:
                 continue
             waits = dependency(one.step, jobs)
             given = f" --dependency='{waits}'" if waits else ""
-            lines.append(f"sbatch --parsable{given} {self.folder.script(one.step.id)}")
+            script = shlex.quote(str(self.folder.script(one.step.id)))
+            lines.append(f"sbatch --parsable{given} {script}")
             lines += [
                 f"  #SBATCH {word}"
                 for word in directives(self.folder, one.step.id, sizes[one.step.id], self.site)
