@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocm_wheels.ci.workflows.files import differing, texts, unresolved, workflows, write_all
@@ -86,6 +86,8 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@example({"": "'\\"})
+@example({"\u2028": ["\x85", "a: 'b' \"c\" # d", "\ufeff"]})
 @given(st.dictionaries(words.filter(lambda word: word not in {"jobs"}), values, max_size=4))
 def test_any_value_is_read_as_it_was(value: dict[str, Any]) -> None:
     assert (read(as_yaml(value, ["a comment"])) or {}) == value

@@ -86,11 +86,16 @@ def _scalar(value: str | int | bool, *, flow: bool = False) -> str:
     except yaml.YAMLError:
         read = None
     plain = read == ([value] if flow else {"k": value})
-    return value if plain and "\n" not in value else _quoted(value)
+    return value if plain and value.isprintable() else _quoted(value)
 
 
 def _quoted(value: str) -> str:
-    if "\n" in value or ('"' in value and "'" in value):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    return f"'{value}'" if '"' in value else f'"{value}"' if "\\" not in value else f"'{value}'"
+    if not value.isprintable() or "'" in value:
+        return f'"{"".join(map(_escaped, value))}"'
+    return f"'{value}'" if '"' in value or "\\" in value else f'"{value}"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
