@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_projects import TAG, Ended, World, made_world, world
+from tiny_projects import TAG, Ended, World, make_world
 
 from rocm_wheels.ci.slurm.records import Folder
 from rocm_wheels.ci.slurm.script import Site, job_script
 from rocm_wheels.ci.slurm.sizes import Size
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.submit import command
 
-_ = made_world, world  # fixtures
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
 # as Slurm 22.05.8 answers
 FAKES = {
@@ -143,6 +144,7 @@ def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) ->
                 "scontrol update JobId=7 StartTime=now+300",
             ],
         ),
+        ("INFO: of a container\nagain 0", "RUNNING", ["scontrol show job -o 7", "scontrol requeue 7"]),
         ("again 0", "COMPLETING", ["scontrol show job -o 7"]),  # cancelled, or requeued by Slurm itself
     ],
 )
@@ -168,26 +170,33 @@ def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None
 
 
 class Submitted:
-    """A plan of tiny projects and the faked Slurm."""
+    """A plan of tiny projects and the faked Slurm. Commands run in this process: a start takes longer."""
 
-    def __init__(self, world: World, fake: Faked) -> None:
-        import shutil
-
-        self.world, self.fake, self.plan = world, fake, world.folder / "faked.json"
-        shutil.rmtree(world.folder / "faked.slurm", ignore_errors=True)
+    def __init__(self, world: World, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
+        self.world, self.fake, self.plan, self.said = world, fake, world.folder / "faked.json", capfd
         made = world.run(*world.words("-o", str(self.plan), command="plan"))
         assert made.code == 0, made.err
 
     def submit(self, *words: str, **env: str) -> Ended:
-        return self.world.run("submit", str(self.plan), *words, **{**self.fake.env, **env})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.world.folder)
+            for name in set(os.environ) - set(self.world.env):
+                patch.delenv(name)
+            for name, value in {**self.world.env, **self.fake.env, **env}.items():
+                patch.setenv(name, value)
+            self.said.readouterr()
+            code = run_command(command, [str(self.plan), *words])
+            return Ended(code, *self.said.readouterr())
 
     def states(self) -> dict[str, Any]:
         return {one["step"]: one["state"] for one in json.loads(self.submit("--status", "--json").out)}
 
 
 @pytest.mark.slow
-def test_a_plan_is_submitted_once(world: World, fake: Faked) -> None:
-    site = Submitted(world, fake)
+def test_a_plan_is_submitted_once(tmp_path: Path, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "world").mkdir()
+    world = make_world(tmp_path / "world")
+    site = Submitted(world, fake, capfd)
     dry = site.submit("--dry-run", "--partition", "debug", "--sbatch-option=--gres=gpu:1")
     assert f"--dependency='afterok:<install-tools-{TAG}>:<{TRITON}>'" in dry.out
     assert "  #SBATCH --partition=debug\n  #SBATCH --gres=gpu:1\n" in dry.out
@@ -204,8 +213,8 @@ def test_a_plan_is_submitted_once(world: World, fake: Faked) -> None:
     assert first.code == 0, first.err
     sent = fake.calls()
     steps = [call.rsplit("/", 1)[1].removesuffix(".sbatch") for call in sent]
-    assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", TRITON, TORCH, AUDIO][-len(steps) :]
-    assert f"--dependency=afterok:{len(sent) - 3}:{len(sent) - 2} " in sent[-2]
+    assert steps == [f"install-rocm-{TAG}", f"install-tools-{TAG}", TRITON, TORCH, AUDIO]
+    assert "--dependency=afterok:2:3 " in sent[-2]
     (world.folder / "faked.slurm" / "jobs.json").unlink()  # cut off before it was written down
     again = site.submit("--assume-shared", SQUEUE_STATES="RUNNING")
     assert "0 jobs submitted" in again.err

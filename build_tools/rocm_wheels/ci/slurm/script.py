@@ -220,6 +220,7 @@ child=""
 trap '' USR1
 
 verdict=$({judge} --exit-code "$code" --because "$because")
+verdict=${{verdict##*$'\\n'}}  # the last line: what starts a container may speak, too
 if [ -z "$verdict" ]; then
   this="$this, \\"ended\\": \\"$(now)\\", \\"exit_code\\": $code, \\"kind\\": \\"unknown\\""
   this="$this, \\"reason\\": \\"exit code $code, and nobody could tell why\\", \\"again\\": false"
