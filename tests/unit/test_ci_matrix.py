@@ -121,6 +121,14 @@ def test_machines_share_the_work_as_the_table_says() -> None:
     assert shared_out([], 3) == []
     nightly = plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",))).built
     assert len({one.tester for one in nightly}) == 2
+    # also where each line is planned by itself, as workflows do
+    alone = [
+        one
+        for line in dict.fromkeys(one.cell.line for one in nightly)
+        for one in plan_matrix(TABLE, Selection(families=("gfx94X-dcgpu",), lines=(line,), rocm="10.2")).built
+    ]
+    assert {one.cell: one.tester for one in alone} == {one.cell: one.tester for one in nightly}
+    assert {one.rocm for one in alone} == {"10.2"}
 
 
 def test_what_is_shared_is_done_once_and_cheaper() -> None:

@@ -82,14 +82,24 @@ class Matrix:
 def plan_matrix(table: CiTable, selection: Selection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
     chosen = _check(table, selection)
+    built, left = _sorted_out(table, chosen)
+    whole = Selection(chosen.trigger)
+    before = built if chosen == whole else _sorted_out(table, whole)[0]
+    # workflows plan each line by itself: its cells have the machines that they have in the whole
+    every = {one.cell: one for one in (*before, *built)}
+    given = {one.cell: one for one in _with_machines(table, list(every.values()))}
+    return Matrix(chosen.trigger, tuple(given[one.cell] for one in built), tuple(left))
+
+
+def _sorted_out(table: CiTable, selection: Selection) -> tuple[list[Built], list[Left]]:
     built, left = [], []
-    for cell in _universe(table, chosen):
-        reason = why_left(table, chosen, cell)
+    for cell in _universe(table, selection):
+        reason = why_left(table, selection, cell)
         if reason is None:
-            built.append(_built(table, chosen, cell))
+            built.append(_built(table, selection, cell))
         else:
             left.append(reason)
-    return Matrix(chosen.trigger, tuple(_with_machines(table, built)), tuple(left))
+    return built, left
 
 
 def parse_cell(text: str) -> Cell:
