@@ -157,6 +157,14 @@ def test_recorded_runs_go_before_stated_figures() -> None:
     assert cost.hours - PRICES.cell(one).hours > 9 and "pytorch: run yesterday" in " ".join(cost.sources)
 
 
+def test_a_warm_cache_saves_of_a_recorded_run_what_it_saves_of_stated_figures() -> None:
+    small = Past("a run of few cores, short on many", 3600.0, 6480.0, 1 << 34, 2, 1)
+    for history in (History(), History({"pytorch": (small,)})):
+        prices = Prices(TABLE, history)
+        cold, warm = (prices.step("pytorch", 1, "linux", warm=one).hours for one in (False, True))
+        assert warm / cold == pytest.approx(1 - 0.9 * (33 / 64) / (10 / 60 + 37 / 64))
+
+
 def test_rows_are_what_a_workflow_needs() -> None:
     cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
     rows = rows_of(cells, PRICES, "cells")

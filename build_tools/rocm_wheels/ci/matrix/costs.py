@@ -70,17 +70,17 @@ class Prices:
         found = self._estimate(name, targets, platform)
         hours = found.seconds / _HOUR
         if warm:
-            hours -= self._saved(name, targets, found)
+            hours *= 1 - self._saved(name, targets, platform)
         return Cost(hours, found.disk / _GIB, 0.0, (f"{name}: {found.source}",))
 
-    def _saved(self, name: str, targets: int, found: Estimate) -> float:
-        """Return the hours that a warm cache saves: of what compilers share, the host's part."""
-        time = costs_of(name).time
-        work = time.work(targets)
-        if not work:
-            return 0.0
-        shared = max(found.seconds - time.serial(), 0.0)
-        return shared * (time.work(0) / work) * self.table.cache.host / _HOUR
+    def _saved(self, name: str, targets: int, platform: Platform) -> float:
+        """Return the share of a step's time that a warm cache saves: compilers' work for the host.
+
+        A recorded run is divided as the stated figures are.
+        """
+        time, jobs = costs_of(name).time, self.table.platforms[platform].cores
+        whole = time.serial() + time.work(targets) / jobs
+        return time.work(0) / jobs * self.table.cache.host / whole if whole else 0.0
 
     def _estimate(self, name: str, targets: int, platform: Platform) -> Estimate:
         cores = self.table.platforms[platform].cores
