@@ -196,7 +196,8 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folde
 
 def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> None:
     plan, ledger = three(), Ledger("d", {"a": 1, "b": 2})
-    names = {step.id: folder.job_name(step.id) for step in plan}
+    names = {step: name for name, step in folder.job_names(plan.steps).items()}
+    assert names["b"] == folder.job_name("b")
     queue = read_queue(
         f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
     )
@@ -213,6 +214,9 @@ def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> Non
     found = states(folder, plan, ledger, [])
     assert [one.state for one in found.values()] == ["failed", "blocked", "blocked"]
     assert found["c"].why == "needs a, which failed"
+    (folder.path / "a.begin.json").write_text(json.dumps({**record, "began": "soon"}))
+    assert folder.begin("a") is None
+    (folder.path / "a.begin.json").write_text(json.dumps(record))
     (folder.path / "a.end.json").write_text('{"job": 1, "rest')
     assert states(folder, plan, ledger, [])["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1, kind="signal", again=True))

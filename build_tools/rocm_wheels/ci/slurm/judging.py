@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels.ci.slurm.records import Begin, End, Ending, Folder
+from rocm_wheels.ci.slurm.records import Begin, End, Ending, Folder, moment_of
 from rocm_wheels.compile.failure import first_failure
 from rocm_wheels.errors import SourceError
 from rocm_wheels.pipeline.record.reading import StepView, list_runs
@@ -179,14 +179,10 @@ def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
     """
     for run in list_runs(runs, limit=_LOOKED_AT):
         if step in run.steps and "time" in run.begun:
-            if begin.began and time_of(run.begun) < _moment(begin.began):
+            if begin.began and time_of(run.begun) < moment_of(begin.began):
                 return None
             return run.steps[step]
     return None
-
-
-def _moment(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
 def _lines(path: Path) -> list[str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -90,8 +91,12 @@ class Folder:
 
     def job_name(self, step: str) -> str:
         """Return the name of a step's jobs in the queue: no other plan anywhere has the same."""
+        return next(iter(self.job_names([step])))
+
+    def job_names(self, steps: Iterable[str]) -> dict[str, str]:
+        """Return steps by the names of their jobs; the plan is read once for all of them."""
         key = hashlib.sha256(f"{self.plan}\n{self.digest()}".encode("utf-8", "surrogateescape")).hexdigest()
-        return f"rw-{key[:8]}-{step}"
+        return {f"rw-{key[:8]}-{step}": step for step in steps}
 
     def ledger(self) -> Ledger:
         """Read which jobs there are. Raises DataError for a file that is damaged."""
@@ -117,6 +122,7 @@ class Folder:
         """Read the begin of a step's last job; a record that is none counts as none."""
         raw = _read(self.path / f"{step}.begin.json")
         try:
+            moment_of(str(raw["began"]))
             return Begin(int(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
         except (KeyError, TypeError, ValueError):
             return None
@@ -151,6 +157,11 @@ class Folder:
         """Forget how a step ended: its attempts count from the beginning."""
         for path in (*(self.path / f"{step}.{what}.json" for what in ("begin", "end")), self.jobs(step)):
             path.unlink(missing_ok=True)
+
+
+def moment_of(text: str) -> datetime:
+    """Read a time of a record. Raises ValueError."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ _UNSUBMITTED = {
 
 def adopted(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> Ledger:
     """Return the ledger with jobs that are in the queue by our names: a submission may have been cut off."""
-    names = {folder.job_name(step.id): step.id for step in plan}
+    names = folder.job_names(step.id for step in plan)
     jobs = dict(ledger.jobs)
     for one in sorted(queue, key=lambda one: one.job):
         step = names.get(one.name)
@@ -62,7 +62,7 @@ def adopted(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued])
 
 def states(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> dict[str, StepState]:
     """Return the state of every step. The queue must have been asked before this reads the records."""
-    names = {folder.job_name(step.id): step.id for step in plan}  # ids begin anew with another controller
+    names = folder.job_names(step.id for step in plan)  # ids begin anew with another controller
     queued = {one.job: one for one in queue if one.name in names}
     found: dict[str, StepState] = {}
     for step in plan:
