@@ -162,6 +162,20 @@ def test_a_full_disk_is_said_with_its_place(
     assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
 
 
+def test_a_file_system_without_links_is_said(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    with pytest.raises(SourceError, match=r"no link can be made here: .*/link"):
+        unpack(tmp_path / "s", tmp_path / "out", env=ENV)
+    assert [one.name for one in (tmp_path / "out").iterdir()] == [".unpacking"]
+
+
 def test_what_a_killed_run_left_is_cleared(tree: Path, tmp_path: Path) -> None:
     pack({"pytorch": tree}, tmp_path / "s", env=ENV)
     (tmp_path / "out" / ".unpacking" / "pytorch" / ".git").mkdir(parents=True)

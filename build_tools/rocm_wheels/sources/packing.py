@@ -8,6 +8,7 @@ but for those that hipify wrote.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -246,9 +247,19 @@ def _extract(archive: tarfile.TarFile, beside: Path, wanted: set[str], source: P
         if member.isdir():
             target.mkdir(exist_ok=True)
         elif member.issym():
-            target.symlink_to(member.linkname)
+            _link(target, member.linkname)
         else:
             _write(archive, member, target)
+
+
+def _link(target: Path, to: str) -> None:
+    try:
+        target.symlink_to(to)
+    except OSError as cause:
+        if cause.errno == errno.ENOSPC:
+            raise
+        tip = "unpack where links can be made; on Windows with its developer mode, or pack there"
+        raise SourceError(f"no link can be made here: {target}", tip=tip) from cause
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
