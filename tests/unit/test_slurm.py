@@ -366,6 +366,8 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     with pytest.raises(UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
         Submission.of(path, Site(("rocm-wheels",)), {})
     write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
+    with pytest.raises(UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
+        Submission.of(path, Site(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
     submission = Submission.of(path, Site(("rocm-wheels",)), nowhere)
     with pytest.raises(UsageError, match="there is no sbatch on PATH"):
         submission.submit()

@@ -47,6 +47,11 @@ class Submission:
         site.check()
         if plan.suffix == ".slurm":
             raise UsageError(f"{plan} is called as the folder of its own jobs", tip="call it NAME.json")
+        if (other := env.get("SBATCH_CLUSTERS")) and other != env.get("SLURM_CLUSTERS"):
+            raise UsageError(
+                f"SBATCH_CLUSTERS={other}: squeue does not read it, so jobs there would not be found",
+                tip="set SLURM_CLUSTERS in its place, which all of Slurm's programs read",
+            )
         clean = {name: value for name, value in env.items() if name != RECORD_VARIABLE}
         return cls(Folder(plan.resolve()), file, site, clean, cpus)
 
@@ -157,9 +162,9 @@ class Submission:
             if one.submits:
                 try:
                     ledger = self._submit_one(one, ledger, done, sizes[one.step.id])
-                except UsageError:
+                except (UsageError, OSError):
                     if count := sum(other.submits for other in done):
-                        log.note(f"{count} jobs were submitted before this; the same command takes them up")
+                        log.note(f"submitted before this: {count}; the same command takes up what is queued")
                     raise
                 state = StepState(one.step.id, "waiting", ledger.jobs[one.step.id])
                 one = replace(one, state=state)
