@@ -269,6 +269,18 @@ def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -
     assert len(found) == len([one for one in cells if one.tests])
 
 
+def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
+    words = ["--format", "github", "--trigger", "presubmit", "--cheapest", "--rows", "lines"]
+    for lines in (["2.13"], ["2.12", "2.13"]):
+        paths = [word for line in lines for word in ("--changed", f"patches/triton/{line}/base/0001-x.patch")]
+        rows = json.loads(CliRunner().invoke(command, [*words, *paths]).stdout)["include"]
+        assert {row["line"] for row in rows} == set(lines) and {row["cells"] for row in rows} == {1}
+    own = CliRunner().invoke(command, [*words, "--lines", "2.14", "--changed", "patches/triton/2.13/x"])
+    assert json.loads(own.stdout) == {"include": []}
+    wrong = CliRunner().invoke(command, ["--trigger", "no", "--changed", "patches/triton/2.13/x"])
+    assert isinstance(wrong.exception, UsageError)
+
+
 def test_the_cheapest_cell_is_one_that_is_tested() -> None:
     cells = plan_matrix(TABLE, Selection("presubmit")).built
     linux, windows = cheapest(cells, PRICES)

@@ -69,7 +69,7 @@ _MOST_FILES = 5
     "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
 )
 @click.option(
-    "--cheapest", is_flag=True, help="Only the cheapest cell of each platform that stands for the others."
+    "--cheapest", is_flag=True, help="Only the cheapest cell of each line and platform: it stands for others."
 )
 @click.option(
     "--runs",
@@ -125,6 +125,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     stand for options that are not given; empty, they say nothing.
     """
     from rocm_wheels.ci.matrix import Selection, plan_matrix
+    from rocm_wheels.ci.matrix.changes import widened
     from rocm_wheels.ci.matrix.costs import Prices
     from rocm_wheels.model.ci import ci_table
 
@@ -147,8 +148,8 @@ def command(  # noqa: PLR0917 - click passes them by name
         _explain(selection, explain, as_json=form == "json")
         return
     prices = Prices(table, _history(runs))
-    matrix = plan_matrix(table, selection)
     changes = _changes(changed, since)
+    matrix = plan_matrix(table, widened(table, selection, changes or ()))
     touched = _touched(matrix, changes)
     cells = [one.built for one in touched] if touched is not None else list(matrix.built)
     if cheapest:

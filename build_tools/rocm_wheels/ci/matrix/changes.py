@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.cells import Built, Selection, lines_of
 from rocm_wheels.ci.matrix.costs import Prices, projects_on
+from rocm_wheels.ci.matrix.savings import by_line, grouped
 from rocm_wheels.model.ci import CiTable, Touched
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.names import project_names
@@ -43,6 +44,17 @@ def changes_of(table: CiTable, paths: Iterable[str]) -> list[Change]:
     return [_change(table, path) for path in paths]
 
 
+def widened(table: CiTable, selection: Selection, changes: Sequence[Change]) -> Selection:
+    """Return a selection with the torch lines that changes are about, where it names no lines itself.
+
+    Else a change of a patch for a line that the trigger does not build would pass with nothing built.
+    """
+    named = [one.line for one in changes if one.line and one.what != "nothing"]
+    if selection.lines or not named or selection.trigger not in table.triggers:
+        return selection
+    return replace(selection, lines=tuple(dict.fromkeys((*lines_of(table, selection.trigger), *named))))
+
+
 def affected(cells: Sequence[Built], changes: Sequence[Change]) -> list[Affected]:
     """Return the cells that a change has to do with."""
     found = []
@@ -55,13 +67,12 @@ def affected(cells: Sequence[Built], changes: Sequence[Change]) -> list[Affected
 
 
 def cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
-    """Return one cell for each platform that stands for all: of those that are tested, the cheapest.
+    """Return one cell for each line and platform that stands for all: of those that are tested, the cheapest.
 
-    Where none is tested on a platform, the cheapest there is.
+    Where none is tested, the cheapest there is.
     """
     found = []
-    for platform in dict.fromkeys(one.cell.platform for one in cells):
-        mine = [one for one in cells if one.cell.platform == platform]
+    for mine in grouped(cells, by_line).values():
         tested = [one for one in mine if one.tests]
         found.append(min(tested or mine, key=lambda one: (prices.cell(one).hours, str(one.cell))))
     return found
