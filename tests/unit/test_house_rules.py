@@ -126,3 +126,9 @@ def test_names_say_what_they_are() -> None:
 def test_tables_say_where_their_facts_come_from() -> None:
     tables = sorted((PACKAGE / "data").glob("*.yaml"))
     assert [t.name for t in tables if not re.search(r"(?i)source|https://", t.read_text())] == []
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports them by their name alone: the second one would be an error wherever both are collected."""
+    names = [path.name for path in (CLONE / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
