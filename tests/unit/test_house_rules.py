@@ -129,6 +129,6 @@ def test_tables_say_where_their_facts_come_from() -> None:
 
 
 def test_no_two_test_modules_have_one_name() -> None:
-    """pytest imports them by their name alone: the second one would be an error wherever both are collected."""
+    """pytest imports them by their name alone: where both are collected, the second one is an error."""
     names = [path.name for path in (CLONE / "tests").rglob("test_*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
