@@ -100,7 +100,7 @@ _MOST_FILES = 5
 @click.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
-@click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")  # fmt: skip
+@click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")
 def command(  # noqa: PLR0917 - click passes them by name
     trigger: str,
     families: str | None,
