@@ -119,11 +119,11 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     world = World(tmp_path / "world")
     place, plan = str(tmp_path / "store"), world.plan()
     store = FolderStore(Path(place))
-    for made in (False, True):
-        assert run_command(cli, ["releases", place]) == 0
-        assert ("which is not there" not in (said := capsys.readouterr().err)) is made, said
-        assert "there are no sets" in said
-        Path(place).mkdir(exist_ok=True)
+    assert run_command(cli, ["releases", place]) == 2
+    assert f"there is no store at {place}: the folder does not exist" in capsys.readouterr().err
+    Path(place).mkdir()
+    assert run_command(cli, ["releases", place]) == 0
+    assert f"there are no sets in {place}" in capsys.readouterr().err
     send(store, plan, now=NOW)
     moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
     for hours, failed in ((0, 1), (1, 0)):

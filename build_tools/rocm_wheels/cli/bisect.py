@@ -100,11 +100,11 @@ def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -
     from rocm_wheels.release.bisect.question import key_of, line_between
     from rocm_wheels.release.bisect.state import State
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores import open_existing
     from rocm_wheels.workspace import exclusive
 
     env = environment()
-    opened, layout = open_store(store, env), load_layout(given["store_layout"])
+    opened, layout = open_existing(store, env), load_layout(given["store_layout"])
     if not command and not given["plan"]:
         raise UsageError("there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan")
     ends = {name: given[name] for name in ("good", "bad")}

@@ -53,9 +53,9 @@ class ChosenSet:
         """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
         from rocm_wheels.release.layout import load_layout
         from rocm_wheels.release.sets import find_set
-        from rocm_wheels.release.stores import open_store
+        from rocm_wheels.release.stores import open_existing
 
-        store, layout = open_store(self.store, environment()), load_layout(self.layout)
+        store, layout = open_existing(self.store, environment()), load_layout(self.layout)
         return store, layout, find_set(store, self.set_id, family=self.family, layout=layout)
 
 

@@ -139,12 +139,12 @@ def demote(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.layout import Places, load_layout
     from rocm_wheels.release.promotion.objections import set_meant
     from rocm_wheels.release.promotion.promoting import newer_than
-    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores import open_existing
 
     if set_id is not None and back_to is not None:
         raise UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
-    opened = open_store(store, environment())
+    opened = open_existing(store, environment())
     refresher = partial(refresher_of, policy=_rules(channel, policy), again=policy is not None)
 
     def change(promoter: Promoter) -> Done:

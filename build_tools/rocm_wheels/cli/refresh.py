@@ -71,12 +71,12 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
-    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores import open_existing
     from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.release.views.public import set_public
 
     rules, layout = _rules(policy, channel), load_layout(store_layout)
-    opened = open_store(store, environment())
+    opened = open_existing(store, environment())
     if (public_url is not None or other_indexes) and (family or channel):
         raise UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rocm_wheels.release.overview import Overview, Row
     from rocm_wheels.release.queries import Answer, Inquiry
     from rocm_wheels.release.standing import TestKind
-    from rocm_wheels.release.stores import Store
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, what is known of them.
 
@@ -72,7 +71,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """List or find sets."""
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores import open_existing
 
     asks = channel is not None or passed is not None or last_good
     if kind is not None and (passed is None or last_good):
@@ -91,7 +90,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if channel is not None:
         require_channel(rules, channel)
     gfx = None if passed is None else require_target(passed)
-    opened, layout = open_store(store, environment()), load_layout(store_layout)
+    opened, layout = open_existing(store, environment()), load_layout(store_layout)
     inquiry = Inquiry(opened, layout, rules, now(), environment(), family)
     if gfx is not None or last_good:
         only: TestKind | None = "smoke" if kind == "smoke" else "tests" if kind == "tests" else None
@@ -104,9 +103,9 @@ def _list(place: str, family: str | None, store_layout: Path | None, *, as_json:
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.overview import overviews
     from rocm_wheels.release.results import results_of
-    from rocm_wheels.release.stores import open_store
+    from rocm_wheels.release.stores import open_existing
 
-    opened, layout = open_store(place, environment()), load_layout(store_layout)
+    opened, layout = open_existing(place, environment()), load_layout(store_layout)
     found = overviews(opened, layout, family=family)
     results = {one.family: results_of(opened, layout, one.family) for one in found}
     rows = sorted(
@@ -121,14 +120,8 @@ def _list(place: str, family: str | None, store_layout: Path | None, *, as_json:
             click.echo(_line(row, results[row.family].get(row.id, [])))
         if not rows:
             where = f" of {family}" if family else ""
-            log.note(f"there are no sets{where} in {_named(opened)}")
+            log.note(f"there are no sets{where} in {opened.url}")
     _tell(found)
-
-
-def _named(store: Store) -> str:
-    """Return the place of a store, and say so when it is a folder that is not there."""
-    lacks = store.folder is not None and not store.folder.is_dir()
-    return f"{store.url}, which is not there" if lacks else store.url
 
 
 def _line(row: Row, results: list[str]) -> str:
@@ -163,7 +156,7 @@ def _show_channels(inquiry: Inquiry, channel: str, *, as_json: bool) -> None:
         log.note("what is known is not what pages say: `rocm-wheels refresh` brings it there")
     if not found:
         where = f" of {inquiry.family}" if inquiry.family else ""
-        log.note(f"nothing was promoted to {channel}{where} in {_named(inquiry.store)}")
+        log.note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
 
 
 def _find(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -37,6 +38,20 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
+
+
+def open_existing(url: str, env: Mapping[str, str]) -> Store:
+    """Return the store of a path or URL for those who read what others staged.
+
+    Raises UsageError for none, and for a folder that is not there. Whether a bucket is, the first read tells.
+    """
+    store = open_store(url, env)
+    if store.folder is not None and not store.folder.is_dir():
+        raise UsageError(
+            f"there is no store at {store.url}: the folder does not exist",
+            tip=f"correct the path, or `rocm-wheels stage {shlex.quote(url)} …` makes a store there",
+        )
+    return store
 
 
 def _home_too(path: str) -> Path:
