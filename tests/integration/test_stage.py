@@ -376,7 +376,7 @@ def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_
     store = FolderStore(tmp_path)
     path = plan.places.file(plan.document.files[0].sha256, plan.document.files[0].name)
     store.create(path, bytes(plan.document.files[0].size))  # as long, by whatever tool
-    with pytest.raises(ReleaseError, match=r"1 files of .* are not what was sent: .*torch-"):
+    with pytest.raises(ReleaseError, match=r"1 file unlike what was sent: .*torch-"):
         stage(store, plan)
     assert visible(store) == []
     store.remove(path)

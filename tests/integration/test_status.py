@@ -187,7 +187,7 @@ def test_doors(tree: Patched, upstream: Upstream) -> None:
     assert (code, value["words"], value["repositories"][0]["hipified"]) == (0, ["patched", "hipified"], 1)
     (tree.directory / "mine").write_text("x")
     assert door(tree, "status")[:2] != (code, out)
-    assert "changed by you in the root: 0 commits, 1 files" in door(tree, "status")[1]
+    assert "changed by you in the root: 0 commits, 1 file" in door(tree, "status")[1]
     (tree.directory / "mine").unlink()
     shutil.copytree(sets / "pytorch/main", sets / "pytorch/2.9")
     shutil.rmtree(sets / "pytorch/main")

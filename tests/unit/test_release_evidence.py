@@ -53,7 +53,7 @@ def test_who_hands_it_in_makes_another_evidence_of_the_same_claim():
     [
         (said(hours=-1, added=NOW), UsageError, "the result is from the future: 2026-11-21 13:00 UTC; here"),
         (said(document=a_set(wheel("torch"))), ReleaseError, "the evidence is of 2.9.1-rocm7.1.0-"),
-        (said(hashes=(sha("x"),)), ReleaseError, "speaks of 1 wheels that are not in 2.9.1-rocm7.1.0-"),
+        (said(hashes=(sha("x"),)), ReleaseError, "speaks of 1 wheel outside 2.9.1-rocm7.1.0-"),
     ],
 )
 def test_evidence_that_cannot_be_of_the_set_is_refused(

@@ -18,6 +18,7 @@ from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
+from rocm_wheels.words import counted
 
 if TYPE_CHECKING:
     from rocm_wheels.release.evidence import Evidence
@@ -258,7 +259,7 @@ def _print_added(evidence: Evidence, *, new: bool) -> None:
     from rocm_wheels.release.evidence import describe
 
     state = "" if new else " (was there already)"
-    click.echo(f"{evidence.id}{state}  {describe(evidence)}, of {len(evidence.hashes)} wheels")
+    click.echo(f"{evidence.id}{state}  {describe(evidence)}, of {counted(len(evidence.hashes), 'wheel')}")
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
         click.echo(f"  {line}")
 

@@ -11,6 +11,7 @@ import click
 
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.words import counted
 
 if TYPE_CHECKING:
     from rocm_wheels.sources.patches.sets import PatchSet
@@ -167,8 +168,8 @@ def _lines(project: str, status: TreeStatus) -> list[str]:
             lines.append(f"  patches in {where}: {one.base} base, {one.hipified} hipified")
         if one.commits or one.files:
             lines.append(
-                f"  changed by you in {where}: {len(one.commits)} commits, "
-                f"{len(one.files)} files not committed, +{one.added} -{one.removed} lines"
+                f"  changed by you in {where}: {counted(len(one.commits), 'commit')}, "
+                f"{counted(len(one.files), 'file')} not committed, +{one.added} -{one.removed} lines"
             )
             said = [f"commit {commit}" for commit in one.commits] + [
                 f"{word} {path}" for word, path in one.files

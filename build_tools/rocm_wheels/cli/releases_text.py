@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rocm_wheels.words import counted
+
 if TYPE_CHECKING:
     from rocm_wheels.release.queries import Answer, ChannelNow
 
@@ -14,11 +16,7 @@ _MOST = 5
 def channel_lines(found: ChannelNow) -> Iterator[str]:
     """Yield what a person reads of a channel: the newest set first."""
     channel = found.channel
-    shows = (
-        f"shows {len(found.sets)} {'set' if len(found.sets) == 1 else 'sets'}"
-        if found.sets
-        else "shows no set"
-    )
+    shows = f"shows {counted(len(found.sets), 'set')}" if found.sets else "shows no set"
     yield f"{channel.channel} of {channel.family} {shows}  {found.index}"
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"

@@ -21,6 +21,7 @@ from rocm_wheels.release.evidence_given import Given
 from rocm_wheels.release.gate.needed import pythons_of
 from rocm_wheels.wheels.members import digest_of_file
 from rocm_wheels.wheels.names import parse_wheel_name, split_wheel_name
+from rocm_wheels.words import counted
 
 T = TypeVar("T")
 _FIRST = 3
@@ -93,7 +94,7 @@ def evidence_of_verify(value: object, source: Path, given: Given) -> list[Eviden
         counts = Counts(passed=max(len(one.ran) - len(said), 0), failed=len(said), skipped=len(one.skipped))
         made.append(make(counts, hashes, detail=f"{one.wheel}: {said[0]}"))
     if passed:
-        made.append(make(Counts(**checks), passed.values(), detail=f"{len(passed)} wheels"))
+        made.append(make(Counts(**checks), passed.values(), detail=counted(len(passed), "wheel")))
     return made
 
 
@@ -129,7 +130,7 @@ def evidence_of_resolver(value: object, source: Path, given: Given) -> list[Evid
             tool=found.tool or "rocm-wheels resolve-check",
             when=found.when,
             digest=digest_of_file(source) if found.when else "",
-            detail=f"{len(about)} wheels",
+            detail=counted(len(about), "wheel"),
             failed=bad,
         )
     ]

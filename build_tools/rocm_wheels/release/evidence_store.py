@@ -17,6 +17,7 @@ from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidenc
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.stores.store import Exists, Store
+from rocm_wheels.words import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,7 +66,8 @@ def refuse_strangers(document: SetDocument, evidence: Evidence) -> None:
         raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
     if others := sorted(set(evidence.hashes) - document.hashes):
         raise ReleaseError(
-            f"the evidence speaks of {len(others)} wheels that are not in {document.id}: sha256 {others[0]}",
+            f"the evidence speaks of {counted(len(others), 'wheel')} outside {document.id}: "
+            f"sha256 {others[0]}",
             tip="test the wheels of the set: its own index has nothing else",
         )
     if evidence.when > evidence.added + SKEW:

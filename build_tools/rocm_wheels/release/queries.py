@@ -26,6 +26,7 @@ from rocm_wheels.release.views.known import Known
 from rocm_wheels.release.views.public import Public, read_public
 from rocm_wheels.release.views.telling import known_of, without_age
 from rocm_wheels.shell import shell_line
+from rocm_wheels.words import counted
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class _Search:
             if one.is_for(gfx)
         )
         if looked.found is None or looked.state is None:
-            why = f"none of {len(newer)} sets that are for it" if newer else "no set is for it"
+            why = f"none of {counted(len(newer), 'set')} for it" if newer else "no set is for it"
             return Answer(gfx, None, why, newer=newer)
         entry, document = seen[-1], looked.found.document
         index = _index(self.inquiry, document, entry.area, self.public)

@@ -9,6 +9,7 @@ from rocm_wheels.pipeline.plan.step import BuiltAgainst, Plan, Step
 from rocm_wheels.pipeline.record.plain import brief
 from rocm_wheels.pipeline.summary import human_size, human_time
 from rocm_wheels.shell import hide_value
+from rocm_wheels.words import counted
 
 _VERDICTS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}
 
@@ -33,7 +34,9 @@ def plan_text(plan: Plan, *, details: bool, of_done: bool = True) -> str:
 
 def against_text(wheel: BuiltAgainst) -> str:
     """Say what is built against a wheel that the run has not built, and where that comes from."""
-    return f"built against {wheel.project} {wheel.version} for {wheel.python} ({wheel.source}: {wheel.place})"
+    code = f", with code for {wheel.targets}" if wheel.targets else ""
+    said = f"{wheel.project} {wheel.version} for {wheel.python} ({wheel.source}: {wheel.place})"
+    return f"built against {said}{code}"
 
 
 def _details(step: Step) -> Iterator[str]:
@@ -65,7 +68,7 @@ def _totals(steps: Iterable[Step]) -> Iterator[str]:
     steps = list(steps)
     runs = [step for step in steps if step.may_run]
     later = sum(step.verdict == "known later" for step in runs)
-    text = f"{len(steps)} steps: {len(runs) - later} to run, {len(steps) - len(runs)} done"
+    text = f"{counted(len(steps), 'step')}: {len(runs) - later} to run, {len(steps) - len(runs)} done"
     yield text + (f", {later} depend on what others make" if later else "")
     known = [step.estimate for step in runs if step.estimate is not None]
     if known:

@@ -10,6 +10,7 @@ from rocm_wheels.pipeline.record.vocabulary import Event
 from rocm_wheels.pipeline.report.markup import Markup, join, tag
 from rocm_wheels.pipeline.report.tables import code, outcome, table
 from rocm_wheels.pipeline.summary import human_size, human_time
+from rocm_wheels.words import counted
 
 _LONG = 400  # characters of a line that nobody reads at first
 WRONG = ("failed", "timeout", "interrupted", "killed")
@@ -93,7 +94,7 @@ def commands_part(run: Run) -> Markup | None:
         commands = step.of("command")
         if step.state == "skipped" or not (commands or step.begun.get("command")):
             continue
-        count = f"{len(commands)} {'program' if len(commands) == 1 else 'programs'}" if commands else ""
+        count = counted(len(commands), "program") if commands else ""
         own = step.begun.get("command")
         parts.append(
             tag(

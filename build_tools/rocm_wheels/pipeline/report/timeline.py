@@ -14,6 +14,7 @@ from rocm_wheels.pipeline.record.reading import Run, StepView
 from rocm_wheels.pipeline.record.vocabulary import time_of
 from rocm_wheels.pipeline.report.markup import Markup, join, percent, tag
 from rocm_wheels.pipeline.summary import human_time
+from rocm_wheels.words import counted
 
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _MOST_TICKS = 4
@@ -86,7 +87,7 @@ def timeline(run: Run, steps: Sequence[StepView]) -> Markup:
         top += _LINE * (2 if two else 1)
         rows.append(_bar(step, axis, begin, length, top))
         top += _BAR + _GAP
-    what = f"{len(steps)} steps in {human_time(axis.seconds)}"
+    what = f"{counted(len(steps), 'step')} in {human_time(axis.seconds)}"
     return tag(
         "svg",
         axis.drawn(top - _GAP / 2),

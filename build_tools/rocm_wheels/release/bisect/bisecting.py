@@ -8,6 +8,7 @@ from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.bisect.probing import Prober
 from rocm_wheels.release.bisect.search import Between, Outcome, narrowed
 from rocm_wheels.release.bisect.state import Probe, State
+from rocm_wheels.words import counted
 
 Tell = Callable[[str], None]
 
@@ -20,19 +21,21 @@ def bisect(prober: Prober, state: State, *, trust_ends: bool, tell: Tell) -> Bet
     """
     ids = prober.line.ids
     if state.probes:
-        tell(f"{len(state.probes)} sets were tried by an earlier run, which is carried on")
+        tell(f"an earlier run, which is carried on, tried {counted(len(state.probes), 'set')}")
     if not trust_ends:
         _check_end(prober, state, 0, "good", tell)
         _check_end(prober, state, len(ids) - 1, "bad", tell)
     while (between := known(prober, state)).next is not None:
-        left = "1 set" if between.untested == 1 else f"{between.untested} sets"
+        left = counted(between.untested, "set")
         tell(f"trying {ids[between.next]}: {left} between good and bad")
         _try(prober, state, between.next, tell)
     if between.skipped and all(one.outcome == "skip" for one in state.probes):
         state.finish()
         why = state.probes[-1].why
         tip = "--extra-index and --find-links say where their requirements are, as ROCm's packages"
-        raise ReleaseError(f"none of {len(state.probes)} sets could be tested; the last: {why}", tip=tip)
+        raise ReleaseError(
+            f"could test none of {counted(len(state.probes), 'set')}; the last: {why}", tip=tip
+        )
     return between
 
 

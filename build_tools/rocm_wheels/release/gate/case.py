@@ -13,6 +13,7 @@ from rocm_wheels.release.gate.needed import families_for, targets_of
 from rocm_wheels.release.gate.policy import INTEGRITY, LONGEST, ChannelPolicy, Policy, Waiver
 from rocm_wheels.release.gate.verdict import RuleResult
 from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.words import counted
 
 _NAME = 80
 
@@ -113,7 +114,7 @@ def said_of_failures(come: Come, gfx: str = "") -> str:
 def said_of_past(come: Come) -> str:
     """Return that it had failed before, for the end of a sentence; "" when it had not."""
     times = len(made_good(come))
-    return f", after {times} {'failure' if times == 1 else 'failures'} on the same wheels" if times else ""
+    return f", after {counted(times, 'failure')} on the same wheels" if times else ""
 
 
 def said_of_age(come: Come, measure: Measure) -> str:

@@ -25,6 +25,7 @@ from rocm_wheels.release.gate.on_gpus import judge_on_gpus, state_of
 from rocm_wheels.release.gate.policy import Fresh, Policy
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
 from rocm_wheels.release.sets import Cell, SetDocument
+from rocm_wheels.words import counted
 
 _SHOWN = 5
 _COMMAND = {
@@ -84,7 +85,9 @@ def _hashes(case: Case) -> RuleResult:
         return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
     if own == document.id:
         locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
-        return RuleResult("hashes", "pass", f"the id is that of its {len(document.files)} wheels and {locks}")
+        return RuleResult(
+            "hashes", "pass", f"the id is that of its {counted(len(document.files), 'wheel')} and {locks}"
+        )
     why = f"what it lists is {own}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
 
@@ -144,11 +147,11 @@ def _files(case: Case, kind: Kind, rule: Fresh) -> RuleResult:
     if come.failing:
         why = said_of_failures(come)
     elif lacking:
-        why = f"no evidence for {len(lacking)} of {len(files)} wheels: {lacking[0]}"
+        why = f"no evidence for {len(lacking)} of {counted(len(files), 'wheel')}: {lacking[0]}"
         why += f"{' and others' if len(lacking) > 1 else ''}{said_of_age(come, measure)}"
     elif not files:
         return RuleResult(kind, "pass", "all wheels are variants, which are not chosen by version alone")
     else:
-        why = f"{len(files)} wheels passed{said_of_past(come)}"
+        why = f"{counted(len(files), 'wheel')} passed{said_of_past(come)}"
         return RuleResult(kind, "pass", why, "", result.evidence, result.overcome)
     return case.settle(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))

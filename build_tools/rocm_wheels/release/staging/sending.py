@@ -24,6 +24,7 @@ from rocm_wheels.release.sets import SetDocument, parse_set
 from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.stores.content import content_size
 from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store
+from rocm_wheels.words import counted
 
 JOBS = 8
 _SENDERS = 4  # a large file goes in parts, several at a time
@@ -221,7 +222,8 @@ def _look_at(store: Store, plan: StagePlan, files: Mapping[str, bytes | Path]) -
 
     if wrong := _failed(each(differs, files.items(), jobs=JOBS)):
         raise ReleaseError(
-            f"{len(wrong)} files of {store.url} are not what was sent: {', '.join(wrong[:_MOST_SHOWN])}",
+            f"{store.url} has {counted(len(wrong), 'file')} unlike what was sent: "
+            f"{', '.join(wrong[:_MOST_SHOWN])}",
             tip=f"remove them from the store, then {AGAIN}",
         )
 
