@@ -9,7 +9,10 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MACHINES = {"gfx90a": 0x3F, "gfx942": 0x4C, "gfx1100": 0x41, "gfx1201": 0x4E}
+MACHINES = {
+    **{"gfx90a": 0x3F, "gfx942": 0x4C, "gfx1100": 0x41, "gfx1201": 0x4E},
+    **{"gfx1101": 0x46, "gfx1102": 0x47, "gfx1103": 0x44},
+}
 INIT = """def initialize():
     import rocm_sdk
     rocm_sdk.initialize_process(preload_shortnames=["amdhip64"], check_version="7.1.0")

@@ -246,6 +246,21 @@ def test_every_reason_why_nothing_can_be_built_against_a_torch(
         assert part in fault
 
 
+def test_a_wheel_for_every_family_is_built_against_the_torch_of_one(tmp_path: Path) -> None:
+    """Others are refused: their kernels would call those of a torch that has none for the target."""
+    foreign = ("gfx942", "gfx1201")
+    facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
+    builds = [(load_project(name), "cp312", foreign) for name in ALONE]
+    refuse_misfits(facts, [one for one in builds if one[0].name == "pytorch_audio"])
+    for one in builds:
+        if one[0].name != "pytorch_audio":
+            with pytest.raises(UsageError, match="lacks gfx1201: it holds gfx942"):
+                refuse_misfits(facts, [one])
+    other = replace(TORCH, rocm="7.2.0")
+    with pytest.raises(UsageError, match=r"it requires ROCm 7\.2\.0"):
+        refuse_misfits(run_of(tmp_path, *ALONE, provided=(other,)), builds[1:2])
+
+
 def run_of(tmp_path: Path, *names: str, provided: tuple[Provided, ...] = (), **more: Any) -> Facts:
     """Facts of a run that builds some projects and has others."""
     facts = make_facts(tmp_path, **more)
@@ -303,6 +318,7 @@ def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> Non
     facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
     plan = Plan(settled(facts)[1], ("gfx942",), built_against(facts))
     line = "built against pytorch 2.9.0+rocm7.1.0 for cp312 (--pytorch-wheel: /w/torch.whl)"
+    line += ", with code for gfx942:sramecc+:xnack- gfx1100"
     assert line in plan_text(plan, details=False).splitlines()
     file = PlanFile.of(facts.request, plan, {}, None)
     assert plan_json(file)["built against"][0]["place"] == "/w/torch.whl"

@@ -172,6 +172,12 @@ class AcrossPythons(Record):
         return tuple(_inside(pattern) for pattern in value)
 
 
+class AcrossFamilies(Record):
+    """One wheel serves all families: it is built once, with code for the targets of all of them."""
+
+    reason: str
+
+
 class Pinned(Record):
     """A project of ours that the wheel requires at the very version that it was built against.
 
@@ -204,6 +210,7 @@ class Build(Record):
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
     across_pythons: AcrossPythons | None = None
+    across_families: AcrossFamilies | None = None
 
     @model_validator(mode="after")
     def _needs_come_before(self) -> Build:
@@ -211,6 +218,8 @@ class Build(Record):
             raise ValueError(f"`needs` has {', '.join(missing)}, which is not in `after`")
         if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
             raise ValueError(f"`pins` has {', '.join(missing)}, which is not in `needs`")
+        if self.across_families and self.installed_for_others:
+            raise ValueError("`across_families`: what others are built against has their family's code alone")
         return self
 
 
@@ -250,6 +259,12 @@ class Project(Record):
     windows_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: Checks
 
+    @model_validator(mode="after")
+    def _across_families_with_code(self) -> Project:
+        if self.build.across_families and not self.has_device_code:
+            raise ValueError("`across_families`: without device code a wheel serves all families anyway")
+        return self
+
     def fixed_environment(self, platform: Platform) -> dict[str, str]:
         """Return the variables that the recipe sets on a platform."""
         special = self.linux_environment if platform == "linux" else self.windows_environment
@@ -259,6 +274,11 @@ class Project(Record):
     def has_device_code(self) -> bool:
         """Whether a wheel may hold code for a GPU; where it may not, it is the same for all targets."""
         return any(rule.expect != "none" for rule in self.checks.device_code)
+
+    def serves_every_family(self, platform: Platform) -> bool:
+        """Tell whether one wheel is for all families: it has code for all of them, or for none."""
+        rules = self.device_code(platform)
+        return self.build.across_families is not None or all(rule.expect == "none" for rule in rules)
 
     def device_code(self, platform: Platform) -> tuple[DeviceCode, ...]:
         """Return the rules about device code that hold on a platform."""

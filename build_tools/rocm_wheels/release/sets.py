@@ -49,8 +49,9 @@ class _Grown(Record):
 class SetFile(_Grown):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
-    ``requires_python`` and ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it
-    is a variant. ``lock`` is the digest of its lock, where the set has several.
+    Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
+    ``label`` are "" when there is none; ``variant`` is its ``variant.json``, where it is a variant. ``lock``
+    is the digest of its lock, where the set has several.
     """
 
     _later = frozenset({"lock"})

@@ -58,12 +58,15 @@ def misfits(
 def misfits_of(
     project: Project, provided: Provided, facts: Facts, tag: str, targets: Sequence[str]
 ) -> list[str]:
-    """Return why one project cannot be built against a wheel in the environment of a Python."""
+    """Return why one project cannot be built against a wheel in the environment of a Python.
+
+    A wheel for every family is built against the torch of one, which has not the code of the others.
+    """
     ready = facts.pythons[tag].ready
     return misfits(
         provided,
         rocm=None if ready is None else ready.sdk.version,
-        targets=targets,
+        targets=() if project.serves_every_family(facts.request.platform) else targets,
         cxx11_abi=facts.compiler_abi.get(project.name),
         lock=_missing_lock(provided, facts),
     )
@@ -143,7 +146,8 @@ def built_against(facts: Facts) -> tuple[BuiltAgainst, ...]:
             if name == "triton" and usable_triton(facts, tag)[0] is None:
                 continue
             place = str(one.wheel or one.place)
-            found.append(BuiltAgainst(name, tag, one.version, one.source, place, one.content))
+            held = " ".join(dict.fromkeys(target for code in one.libraries.values() for target in code))
+            found.append(BuiltAgainst(name, tag, one.version, one.source, place, one.content, held))
     return tuple(found)
 
 

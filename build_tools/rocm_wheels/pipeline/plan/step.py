@@ -99,7 +99,8 @@ class Step:
 class BuiltAgainst:
     """A wheel that steps are built against and none of them builds. ``source``: an option, or ``installed``.
 
-    ``python``: the ABI tag of the Python that it is for; ``place``: the file, or the folder of packages.
+    ``python``: the ABI tag of the Python that it is for; ``place``: the file, or the folder of packages;
+    ``targets``: those that it has code for, by spaces.
     """
 
     project: str
@@ -108,6 +109,7 @@ class BuiltAgainst:
     source: str
     place: str
     content: str
+    targets: str = ""
 
 
 @dataclass(frozen=True)

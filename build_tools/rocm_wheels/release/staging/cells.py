@@ -50,13 +50,16 @@ def plan_cells(sources: Sources, family: str, layout: Kind, wheels: Sequence[Sta
 def _cells(
     lock: Lock, family: str, layout: Kind, wheels: Sequence[StagedWheel], own: Sequence[StagedWheel]
 ) -> tuple[Cell, ...]:
-    targets = _targets(lock, family, layout) or sorted({one for wheel in own for one in wheel.file.targets})
+    targets = targets_for(lock, family, layout) or sorted(
+        {one for wheel in own for one in wheel.file.targets}
+    )
     pythons = lock.pythons or {python for wheel in wheels if (python := python_of(wheel.tags))}
     wanted = [(project.distribution, _for_all_targets(project, lock)) for project in projects_of(lock)]
     return planned_cells(wanted, sorted(pythons), targets)
 
 
-def _targets(lock: Lock, family: str, layout: Kind) -> list[str]:
+def targets_for(lock: Lock, family: str, layout: Kind) -> list[str]:
+    """Return the targets that a lock wants wheels of a set for; [] where it leaves that open."""
     said = parse_targets(",".join(lock.targets)) if lock.targets else ()
     bases = list(dict.fromkeys(base_target(target) for target in said))
     if layout != "per-family":

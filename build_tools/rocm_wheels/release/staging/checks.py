@@ -17,6 +17,7 @@ from rocm_wheels.model.project import load_project
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.sets import Kind
 from rocm_wheels.release.staging.belonging import Sources, lock_faults, owner, projects_of
+from rocm_wheels.release.staging.cells import targets_for
 from rocm_wheels.release.staging.wheel import ROCM_NAMES, StagedWheel, accepts, python_of
 
 _MOST_SHOWN = 30
@@ -86,13 +87,28 @@ def _faults(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
 
 def _targets(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
     if subject.layout == "per-family":
-        own = gfx_families()[subject.family]
-        if others := [target for target in wheel.file.targets if target not in own]:
-            said = f"it has device code for {', '.join(others)}, which {subject.family} has not"
-            yield f"{said} (wheels for several families: --layout multi-arch)"
+        yield from _of_family(wheel, subject)
     if subject.layout == "variants" and not any(_is_known(wheel, one, subject) for one in subject.wheels):
         said = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
         yield f"{said}, and no variant here is the same for installers that know of variants"
+
+
+def _of_family(wheel: StagedWheel, subject: Subject) -> Iterator[str]:
+    """Tell which code is not the family's; where a wheel may serve all of them, which of the family's is not.
+
+    One that was built for another family alone would have none for the GPUs of this one.
+    """
+    lock = subject.sources.of(wheel)
+    own = targets_for(lock, subject.family, "per-family")
+    others = [target for target in wheel.file.targets if target not in gfx_families()[subject.family]]
+    if not others:
+        return
+    said = f"it has device code for {', '.join(others)}, which {subject.family} has not"
+    project = owner(wheel, projects_of(lock))
+    if project is None or not project.serves_every_family(lock.platform):
+        yield f"{said} (wheels for several families: --layout multi-arch)"
+    elif lacking := [target for target in own if target not in wheel.file.targets]:
+        yield f"{said}, and none for {', '.join(lacking)}: built for all families, it would have both"
 
 
 def _is_known(wheel: StagedWheel, one: StagedWheel, subject: Subject) -> bool:

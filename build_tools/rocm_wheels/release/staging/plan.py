@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rocm_wheels.index.entries import METADATA_SUFFIX
+from rocm_wheels.model.gfx import gfx_families
 from rocm_wheels.model.lock import Lock
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.pages import index_pages
@@ -78,6 +79,8 @@ def plan_stage(
     known = version_of(read, version)
     sources, read = find_sources(locks, read, layout, renamed)
     check_set(Subject(read, sources, places.family, layout))
+    if layout == "per-family":
+        read = [wheel.of_family(gfx_families()[places.family]) for wheel in read]
     cells = plan_cells(sources, places.family, layout, read)
     files = tuple(wheel.file for wheel in read)
     named = sources.named()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -35,6 +35,11 @@ class StagedWheel:
     tags: frozenset[Tag]
     lock: str | None
     elsewhere: bool  # device code of its libraries is in archives of other wheels
+
+    def of_family(self, targets: Collection[str]) -> StagedWheel:
+        """Return it as the set of a family has it: what code it has for others is no matter of this set."""
+        own = tuple(target for target in self.file.targets if target in targets)
+        return replace(self, file=self.file.model_copy(update={"targets": own}))
 
 
 def read_wheels(paths: Sequence[Path]) -> list[StagedWheel]:

@@ -1,0 +1,121 @@
+"""Wheels that serve every family: built once with the code of all of them, and staged for each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from audit_wheels import Draft, library
+from judged_sets import ONE, judged
+from release_world import PYTHON, ROCM, TAG, a_lock, drafts
+
+from rocm_wheels.errors import DataError, ReleaseError
+from rocm_wheels.model.gfx import gfx_families
+from rocm_wheels.model.lock import Lock, LockedProject
+from rocm_wheels.model.names import recipes_folder
+from rocm_wheels.model.project import Project, load_project
+from rocm_wheels.records import parse
+from rocm_wheels.release.gate.needed import targets_of, together
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.sets import Kind
+from rocm_wheels.release.staging.plan import StagePlan, plan_stage
+
+FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
+BOTH = (*gfx_families()[FIRST], *gfx_families()[SECOND])
+
+
+def lock_of(family: str) -> Lock:
+    """A lock with torchaudio; nights leave the targets to each family."""
+    audio = LockedProject(origin="https://h/audio.git", ref="main", why="test", commit="d" * 40)
+    lock = a_lock(targets=gfx_families()[family])
+    projects = {**lock.projects, "pytorch_audio": audio}
+    return lock.model_copy(update={"projects": projects, "targets": ()})
+
+
+def wheels_of(folder: Path, family: str, *code: str, audio: bool = True) -> list[Path]:
+    """A family's own wheels, and the torchaudio that holds ``code``, the same for all."""
+    folder.mkdir(exist_ok=True)
+    made = drafts(targets=gfx_families()[family])
+    for draft in made.values():
+        del draft.members[f"{draft.folder}/sources.lock.json"]
+    members = {"torchaudio/__init__.py": b"", "torchaudio/lib/_torchaudio.so": library(*code)}
+    made["torchaudio"] = Draft("torchaudio", f"2.11.0+rocm{ROCM}", TAG, members=members)
+    return [draft.write(folder) for name, draft in made.items() if audio or name != "torchaudio"]
+
+
+def staged(wheels: list[Path], family: str, layout: Kind = "per-family") -> StagePlan:
+    return plan_stage(wheels, [lock_of(family)], places=Places(load_layout(), family), layout=layout)
+
+
+def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path) -> None:
+    documents = [staged(wheels_of(tmp_path / one, one, *BOTH), one).document for one in (FIRST, SECOND)]
+    audio = [file for one in documents for file in one.files if file.project == "torchaudio"]
+    assert len({file.sha256 for file in audio}) == 1
+    for document, file in zip(documents, audio, strict=True):
+        own = gfx_families()[document.family]
+        # nobody asks for tests on GPUs of the other family, and no index names them
+        assert set(file.targets) == set(document.targets) == set(targets_of(document)) == set(own)
+        assert all(file in one.files for gfx in own for one in together(document, gfx))
+        assert document.is_complete
+
+
+def test_without_it_the_gate_names_what_is_missing(tmp_path: Path) -> None:
+    document = staged(wheels_of(tmp_path, SECOND, audio=False), SECOND).document
+    assert [str(cell) for cell in document.missing] == [f"torchaudio for Python {PYTHON}"]
+    verdict = judged(ONE.replace("rules: {", "rules: {complete: {}, "), document=document)
+    (result,) = (one for one in verdict.rules if one.rule == "complete")
+    assert result.outcome == "fail" and f"are missing: torchaudio for Python {PYTHON}" in result.why
+
+
+@pytest.mark.parametrize("code", [gfx_families()[FIRST], (*gfx_families()[FIRST], "gfx1100")])
+def test_the_wheel_of_another_family_is_refused(code: tuple[str, ...], tmp_path: Path) -> None:
+    """Where it has none of a GPU's kernels, whoever has that GPU would learn of it at run time."""
+    with pytest.raises(
+        ReleaseError, match=r"torchaudio.*has not, and none for .*gfx1101.*it would have both"
+    ):
+        staged(wheels_of(tmp_path, SECOND, *code), SECOND)
+
+
+def test_wheels_of_other_projects_hold_their_family_alone(tmp_path: Path) -> None:
+    wheels = wheels_of(tmp_path, SECOND, *BOTH)
+    (tmp_path / "v").mkdir()
+    vision = drafts(targets=BOTH)["torchvision"]
+    with pytest.raises(ReleaseError, match=r"torchvision.*has device code for gfx942.*--layout multi-arch"):
+        staged(
+            [*(one for one in wheels if "torchvision" not in one.name), vision.write(tmp_path / "v")], SECOND
+        )
+
+
+def test_without_code_for_anybody_it_serves_everybody(tmp_path: Path) -> None:
+    document = staged(wheels_of(tmp_path, FIRST), FIRST).document
+    assert document.is_complete
+
+
+def test_who_serves_every_family() -> None:
+    names = ("triton", "pytorch", "pytorch_audio", "pytorch_vision", "apex")
+    every = [name for name in names if load_project(name).serves_every_family("linux")]
+    assert every == ["triton", "pytorch_audio"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ("pytorch", "what others are built against has their family's code alone"),
+        ("triton", "what others are built against"),
+        ("pytorch_vision", ""),
+    ],
+)
+def test_a_recipe_that_cannot_mean_it(recipe: str, said: str) -> None:
+    text = (recipes_folder() / f"{recipe}.yaml").read_text(encoding="utf-8")
+    changed = text.replace("\nbuild:\n", "\nbuild:\n  across_families: {reason: few kernels}\n")
+    if said:
+        with pytest.raises(DataError, match=said):
+            parse(changed, Project, name=f"{recipe}.yaml")
+        return
+    assert parse(changed, Project, name=f"{recipe}.yaml").serves_every_family("linux")
+    without = changed.replace("expect: all", "expect: none")
+    with pytest.raises(DataError, match="without device code a wheel serves all families anyway"):
+        parse(without, Project, name=f"{recipe}.yaml")
