@@ -101,6 +101,17 @@ def test_steps_hand_on_outputs_and_paths_and_end_at_a_failure(tmp_path: Path) ->
     assert "2\n3 /opt:/usr/bin:/bin" in ran.said("b")  # and a pipe fails where a part of it does
 
 
+def test_a_job_goes_on_after_a_step_that_may_fail(tmp_path: Path) -> None:
+    steps = """
+        - {id: a, continue-on-error: "${{ github.event_name != '' }}", run: exit 1}
+        - {name: b, if: "${{ steps.a.outcome == 'failure' }}", run: echo instead}
+        - {name: c, continue-on-error: "${{ github.event_name == '' }}", run: exit 1}
+    """
+    result, runner = run(tmp_path, steps)
+    outcomes = [outcome for _, outcome, _ in runner.jobs["w.yml/one"].steps]
+    assert result == "failure" and outcomes == ["failure", "success", "failure"]
+
+
 STEP = "- {{uses: '{}', with: {{name: '{}', path: '{}', if-no-files-found: error}}}}\n"
 
 

@@ -26,7 +26,7 @@ _OF_JOB = {
     *("name", "needs", "if", "strategy", "permissions", "uses", "with", "runs-on", "timeout-minutes"),
     *("outputs", "container", "environment", "concurrency", "steps"),
 }
-_OF_STEP = {"name", "id", "if", "env", "run", "uses", "with"}
+_OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error"}
 _SHELL = {"run": {"shell": "bash"}}
 
 
@@ -172,7 +172,9 @@ class Runner:
                 said = self._done(step, at, contexts, files)
                 outcome = "success"
             except Failed as failure:
-                outcome, said, ran.result = "failure", str(failure), "failure"
+                outcome, said = "failure", str(failure)
+                if fill(step.get("continue-on-error", False), contexts, PURE) is not True:
+                    ran.result = "failure"
         ran.steps.append((name, outcome, said))
         ran.seconds[name] = time.monotonic() - begin
         if "id" in step:
