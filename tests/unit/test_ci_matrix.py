@@ -136,11 +136,11 @@ def test_what_is_shared_is_done_once_and_cheaper() -> None:
     found = {one.what: one for one in savings(cells, PRICES)}
     lines = len({by_line(one) for one in cells})
     assert found["checkout"].times == lines
-    assert found["triton"].times == len({(by_line(one), one.cell.python) for one in cells})
+    linux = [one for one in cells if one.cell.platform == "linux"]  # lines have no triton on Windows
+    assert found["triton"].times == len({(by_line(one), one.cell.python) for one in linux})
+    assert found["triton"].times_alone == len(linux)
     assert found["pytorch"].times == found["pytorch"].times_alone == len(cells)
-    assert found["apex"].times == len(
-        [one for one in cells if one.cell.platform == "linux"]
-    )  # has device code
+    assert found["apex"].times == len(linux)  # has device code
     assert found["pytorch"].hours < found["pytorch"].hours_alone
     assert len(first_cells(cells, PRICES)) == lines
     # one cell alone: nothing is saved
@@ -180,6 +180,17 @@ def test_rows_are_what_a_workflow_needs() -> None:
     assert all({"pytorch", "pytorch_audio", "apex"} <= set(row["projects"].split()) for row in rows)
     assert [row for row in rows if row["first"]] == [row for row in leads if row["first"]]
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
+
+
+def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
+    """AMD's lines have no triton for Windows: no job builds it, and none waits for it."""
+    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.14", "windows")]
+    assert rows_of(cells, PRICES, "pythons") == []
+    rows = rows_of(cells, PRICES, "cells")
+    assert not any("triton" in row["projects"].split() or row["given"] for row in rows)
+    alone = savings(cells, PRICES)
+    assert {one.what for one in alone} & {"triton", "apex"} == set()
+    assert [one.times for one in alone if one.what == "install-rocm"] == [len(cells)]
 
 
 def test_rows_share_cells_out() -> None:
@@ -354,8 +365,9 @@ def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
 
 def test_what_a_line_has_no_place_for_is_shown() -> None:
     said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/windows"]).output
-    assert "torch 2.14 on windows has no place to check out triton from" in said
-    assert "no place" not in CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/linux"]).output
+    assert "windows: torch 2.14 without triton" in said and "no place" not in said
+    said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/linux"]).output
+    assert "no place" not in said and "without" not in said
     words = ["--lines", "2.15", "--rocm-version", "10.2", "--platform", "linux", "--format", "json"]
     warnings = json.loads(CliRunner().invoke(command, words).stdout)["warnings"]
     assert ["triton, apex" in one for one in warnings] == [True]

@@ -37,7 +37,7 @@ def _command() -> click.Command:
         "checkout",
         params=[
             click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
-            click.Option(["--all", "everything"], is_flag=True, help="All that this platform builds."),
+            click.Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
             checkout_options.repo_option(),
             *checkout_options.options(),
             *patches.several_options(),
@@ -53,7 +53,11 @@ def _run(**given: Any) -> None:
 
     env, lock = environment(), checkout_options.lock_of(given)
     if lock is None:
-        tasks = _tasks(chosen(given["projects"], everything=given["everything"]), given)
+        recipes = chosen(given["projects"], everything=given["everything"])
+        if given["everything"]:
+            line = checkout_options.line_of(given)
+            recipes = checkout_options.of_line(recipes, line, checkout_options.platform())
+        tasks = _tasks(recipes, given)
     else:
         tasks = _locked_tasks(lock, given, env)
     folder = checkout_options.folder_of(given["repo"]).absolute()
@@ -73,7 +77,7 @@ def _refuse_mirrors_inside(given: Mapping[str, Any], checkouts: Sequence[Path]) 
 
 
 def chosen(names: Sequence[str], *, everything: bool) -> list[Project]:
-    """Return the recipes of the projects named (``everything``: all of this platform), each once.
+    """Return the recipes of the projects named (``everything``: all there are), each once.
 
     Raises UsageError for an unknown name, or when it is not said what to check out.
     """
@@ -87,8 +91,7 @@ def chosen(names: Sequence[str], *, everything: bool) -> list[Project]:
             tip=f"projects: {', '.join(project_names())}",
         )
     if everything:
-        recipes = [load_project(name) for name in project_names()]
-        return [recipe for recipe in recipes if checkout_options.platform() in recipe.build.platforms]
+        return [load_project(name) for name in project_names()]
     return [load_project(name) for name in dict.fromkeys(map(project_named, names))]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocm_wheels import log
 from rocm_wheels.cli import network, patches
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.model.names import recipes_folder
@@ -105,6 +106,22 @@ def line_of(given: Mapping[str, Any]) -> Line | None:
     from rocm_wheels.model.lines import line_named
 
     return None if given["line"] is None else line_named(given["line"])
+
+
+def of_line(
+    recipes: Iterable[Project], line: Line | None, platform: Platform, wished: Collection[str] = ()
+) -> list[Project]:
+    """Return what is built of a line on a platform; say what the line has on other platforms only.
+
+    ``wished``: projects that an option says something of, which are taken all the same.
+    """
+    found = [recipe for recipe in recipes if platform in recipe.build.platforms]
+    if line is None:
+        return found
+    without = [one.name for one in found if one.name not in wished and line.leaves_out(one.name, platform)]
+    for name in without:
+        log.note(f"without {name}: release line {line.name} has none for {platform}")
+    return [one for one in found if one.name not in without]
 
 
 def torch_of(given: Mapping[str, Any]) -> Path:

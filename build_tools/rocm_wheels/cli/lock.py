@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import option_name, project_names
 
 if TYPE_CHECKING:
+    from rocm_wheels.model.line_facts import Line
     from rocm_wheels.model.lock import Lock
     from rocm_wheels.model.project import Platform, Project
     from rocm_wheels.sources.lock.make import LockRequest, Wish
@@ -64,7 +65,7 @@ def _command() -> click.Group:
                 ["--project", "projects"],
                 multiple=True,
                 metavar="NAME",
-                help="Project to lock; may be repeated [default: all that the platform builds].",
+                help="Project to lock; may be repeated [default: all that line and platform have].",
             ),
             *sources,
             click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
@@ -166,14 +167,16 @@ def _request(given: Mapping[str, Any]) -> LockRequest:
     from rocm_wheels.sources.lock.make import LockRequest
 
     platform: Platform = given["platform"]
-    projects = _projects(given["projects"], platform)
+    line = checkout_options.line_of(given)
+    wished = {name for name in project_names() if given[f"{name}_ref"] or given[f"{name}_origin"]}
+    projects = _projects(given["projects"], platform, line, wished)
     arch = given["pytorch_rocm_arch"]
     return LockRequest(
         projects=tuple(projects),
         torch=load_project(checkout_options.TORCH),
         wishes=_wishes(given, {project.name for project in projects}),
         platform=platform,
-        line=checkout_options.line_of(given),
+        line=line,
         rocm=given["rocm_version"],
         targets=parse_targets(arch) if arch is not None else (),
         pythons=_pythons(given["pythons"]),
@@ -182,13 +185,15 @@ def _request(given: Mapping[str, Any]) -> LockRequest:
     )
 
 
-def _projects(names: tuple[str, ...], platform: Platform) -> list[Project]:
+def _projects(
+    names: tuple[str, ...], platform: Platform, line: Line | None, wished: Collection[str]
+) -> list[Project]:
     from rocm_wheels.cli.checkout import project_named
     from rocm_wheels.model.project import load_project
 
     if not names:
         recipes = [load_project(name) for name in project_names()]
-        return [recipe for recipe in recipes if platform in recipe.build.platforms]
+        return checkout_options.of_line(recipes, line, platform, wished)
     chosen = [load_project(name) for name in dict.fromkeys(map(project_named, names))]
     for recipe in chosen:
         if platform not in recipe.build.platforms:

@@ -226,7 +226,7 @@ def _cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
 
 def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
     from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
-    from rocm_wheels.ci.matrix.places import unplaced
+    from rocm_wheels.ci.matrix.places import absent, unplaced
     from rocm_wheels.ci.matrix.shown import explained
     from rocm_wheels.model.ci import ci_table
 
@@ -235,7 +235,7 @@ def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
     against = list(reasons(table, selection, cell))
     built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
     without = [f"without {' '.join(one.tests)}: {one.reason}" for one in exceptions(table, cell)]
-    notes = [*without, *unplaced([cell])] if built is not None else []
+    notes = [*without, *absent([cell]), *unplaced([cell])] if built is not None else []
     if as_json:
         reasons_said = [{"reason": one.reason, "source": one.source} for one in against]
         said = {"cell": str(cell), "built": built is not None, "reasons": reasons_said, "notes": notes}

@@ -71,7 +71,7 @@ class Value(Fact):
 
 
 class Place(Fact):
-    """Where a project is checked out from, on ``platforms``.
+    """Where a project is checked out from, on ``platforms``; on others the line has no such project.
 
     Without ``ref`` only a pin in the torch tree says which commit.
     """
@@ -130,6 +130,14 @@ class Line(Record):
         if companion is None or companion.checkout.origin is None:
             return None
         return companion.checkout if platform in companion.checkout.platforms else None
+
+    def leaves_out(self, project: str, platform: Platform) -> bool:
+        """Tell whether the line states that it has a project on other platforms only.
+
+        Nothing asks for it there then; a project whose place is unknown is asked for.
+        """
+        companion = self.projects.get(project)
+        return companion is not None and platform not in companion.checkout.platforms
 
     @field_validator("pythons", "free_threaded")
     @classmethod

@@ -60,7 +60,7 @@ def affected(cells: Sequence[Built], changes: Sequence[Change]) -> list[Affected
     found = []
     for built in cells:
         mine = [one for one in changes if one.line in {"", built.cell.line} and one.what != "nothing"]
-        names = _projects(mine, projects_on(built.cell.platform))
+        names = _projects(mine, projects_on(built.cell.platform, built.cell.line))
         if names or (built.tests and any(one.what == "tests" for one in mine)):
             found.append(Affected(built, names))
     return found

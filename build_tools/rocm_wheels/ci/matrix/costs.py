@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.cells import Built, line_named
 from rocm_wheels.machine import Machine
 from rocm_wheels.model.ci import CiTable
 from rocm_wheels.model.estimates import costs_of
@@ -57,7 +57,8 @@ class Prices:
     def cell(self, built: Built) -> Cost:
         """Return what a cell costs that is built alone, with nothing from a cache."""
         platform, targets = built.cell.platform, len(built.targets)
-        names = [CHECKOUT, ROCM, TOOLS, *(project.name for project in projects_on(platform))]
+        projects = projects_on(platform, built.cell.line)
+        names = [CHECKOUT, ROCM, TOOLS, *(project.name for project in projects)]
         return all_of(self.step(name, targets, platform) for name in names) + self.tests(built)
 
     def tests(self, built: Built) -> Cost:
@@ -88,10 +89,26 @@ class Prices:
 
 
 @lru_cache
-def projects_on(platform: Platform) -> Sequence[Project]:
-    """Return the recipes that are built on a platform, in the order of their builds."""
+def built_on(platform: Platform) -> Sequence[Project]:
+    """Return the recipes that can be built on a platform, in the order of their builds."""
     known = build_order(load_project(name) for name in project_names())
     return [project for project in known if platform in project.build.platforms]
+
+
+@lru_cache
+def projects_on(platform: Platform, line: str) -> Sequence[Project]:
+    """Return the recipes that are built of a torch line on a platform, in the order of their builds."""
+    row = line_named(line)
+    return [project for project in built_on(platform) if not row.leaves_out(project.name, platform)]
+
+
+def shared_before(platform: Platform, line: str) -> list[Project]:
+    """Return what is built once for all families before any torch is there."""
+    projects = projects_on(platform, line)
+    apart = {project.name for project in projects if not is_shared(project, platform)}
+    return [
+        project for project in projects if project.name not in apart and not apart & {*project.build.needs}
+    ]
 
 
 def is_shared(project: Project, platform: Platform) -> bool:

@@ -1,11 +1,25 @@
-"""Projects of which a torch line says not where they are checked out from: a lock of it may find nothing."""
+"""Projects that a torch line lacks: it has none on a platform, or nobody says where they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from rocm_wheels.ci.matrix.cells import Cell, line_named
-from rocm_wheels.ci.matrix.costs import projects_on
+from rocm_wheels.ci.matrix.costs import built_on, projects_on
+from rocm_wheels.model.project import Platform
+
+
+def absent(cells: Iterable[Cell]) -> list[str]:
+    """Return what to say of each project that torch lines have on other platforms only: nobody builds it."""
+    lines: dict[tuple[str, Platform], list[str]] = {}
+    for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
+        for project in built_on(platform):
+            if line_named(name).leaves_out(project.name, platform):
+                lines.setdefault((project.name, platform), []).append(name)
+    return [
+        f"{platform}: torch {', '.join(names)} without {project}, which release_lines.yaml has elsewhere only"
+        for (project, platform), names in lines.items()
+    ]
 
 
 def unplaced(cells: Iterable[Cell]) -> list[str]:
@@ -13,7 +27,7 @@ def unplaced(cells: Iterable[Cell]) -> list[str]:
     said = []
     for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
         line = line_named(name)
-        lacking = [one.name for one in projects_on(platform) if line.place(one.name, platform) is None]
+        lacking = [one.name for one in projects_on(platform, name) if line.place(one.name, platform) is None]
         if lacking:
             said.append(
                 f"torch {name} on {platform} has no place to check out {', '.join(lacking)} from:"

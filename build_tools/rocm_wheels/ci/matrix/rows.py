@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from rocm_wheels.ci.matrix.cells import Built
-from rocm_wheels.ci.matrix.costs import CHECKOUT, ROCM, TOOLS, Prices, is_shared, projects_on
+from rocm_wheels.ci.matrix.costs import (
+    CHECKOUT,
+    ROCM,
+    TOOLS,
+    Prices,
+    is_shared,
+    projects_on,
+    shared_before,
+)
 from rocm_wheels.ci.matrix.limits import minutes_of
 from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
 from rocm_wheels.model.project import Platform, Project
@@ -20,7 +28,8 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
 
     ``cells``: a row a cell; of them ``first`` are those that warm the cache, ``others`` the rest, ``tested``
     those with a machine to test on. ``families``: a row a family of a line and platform: a set of wheels.
-    ``pythons``: a row for what all families of a Python share and needs no torch. ``lines``: a row a torch
+    ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
+    thing (``given`` names it in the rows of cells). ``lines``: a row a torch
     line and platform: a lock, a checkout.
     """
     if rows == "lines":
@@ -28,7 +37,8 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     if rows == "families":
         return [_family(group) for group in grouped(cells, by_family).values()]
     if rows == "pythons":
-        return [_python(group, prices) for group in grouped(cells, by_python).values()]
+        with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
+        return [_python(group, prices) for group in grouped(with_shared, by_python).values()]
     wanted = {"first": "first", "tested": "tester"}.get(rows, "cell")
     found = [row for row in _cells(cells, prices) if row[wanted]]
     return [row for row in found if not row["first"]] if rows == "others" else found
@@ -57,28 +67,19 @@ def leading_cells(cells: Sequence[Built], prices: Prices) -> list[Built]:
     ]
 
 
-def shared_before(platform: Platform) -> list[Project]:
-    """Return what is built once for all families before any torch is there."""
-    projects = projects_on(platform)
-    apart = {project.name for project in projects if not is_shared(project, platform)}
-    return [
-        project for project in projects if project.name not in apart and not apart & {*project.build.needs}
-    ]
-
-
-def built_in_cells(platform: Platform, *, leads: bool) -> list[Project]:
+def built_in_cells(platform: Platform, line: str, *, leads: bool) -> list[Project]:
     """Return what a cell builds: what is its family's, and where it leads, what all share and needs torch."""
-    before = shared_before(platform)
+    before = shared_before(platform, line)
     return [
         project
-        for project in projects_on(platform)
+        for project in projects_on(platform, line)
         if project not in before and (leads or not is_shared(project, platform))
     ]
 
 
 def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
     cell, platform = one.cell, one.cell.platform
-    own = built_in_cells(platform, leads=leads)
+    own = built_in_cells(platform, cell.line, leads=leads)
     names = [ROCM, TOOLS, *(project.name for project in own)]
     hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
     return {
@@ -94,6 +95,7 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
         "projects": " ".join(project.name for project in own),
         "wheels": _files(project for project in own if not is_shared(project, platform)),
         "companions": _files(project for project in own if is_shared(project, platform)),
+        "given": " ".join(project.name for project in shared_before(platform, cell.line)),
         "shared": f"{tag_of(cell.python)}-{cell.line}-{platform}",
         "builder": one.builder,
         "first": first,
@@ -109,7 +111,7 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
 def _python(group: Sequence[Built], prices: Prices) -> Row:
     one = group[0]
     cell, platform, targets = one.cell, one.cell.platform, targets_of(group)
-    shared = [project.name for project in shared_before(platform)]
+    shared = [project.name for project in shared_before(platform, cell.line)]
     hours = sum(prices.step(name, len(targets), platform).hours for name in (ROCM, TOOLS, *shared))
     return {
         "name": f"{tag_of(cell.python)}-{cell.line}-{platform}",

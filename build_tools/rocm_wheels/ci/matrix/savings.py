@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rocm_wheels.ci.matrix.cells import Built
-from rocm_wheels.ci.matrix.costs import CHECKOUT, ROCM, TOOLS, Prices, is_shared, projects_on
-from rocm_wheels.model.project import Platform
+from rocm_wheels.ci.matrix.costs import (
+    CHECKOUT,
+    ROCM,
+    TOOLS,
+    Prices,
+    is_shared,
+    projects_on,
+    shared_before,
+)
+from rocm_wheels.model.project import Platform, Project
 
 K = TypeVar("K", bound=Hashable)
 
@@ -33,9 +41,9 @@ def savings(cells: Sequence[Built], prices: Prices) -> list[Saving]:
     """Return what is saved, for each kind of work in the order of the pipeline."""
     rows = [_once_a_line(CHECKOUT, cells, prices)]
     rows.extend(_installed(name, cells, prices) for name in (ROCM, TOOLS))
-    named = {project.name: project for one in cells for project in projects_on(one.cell.platform)}
+    named = {project.name: project for one in cells for project in _projects(one)}
     for name, project in named.items():
-        mine = [one for one in cells if project in projects_on(one.cell.platform)]
+        mine = [one for one in cells if project in _projects(one)]
         shared = [one for one in mine if is_shared(project, one.cell.platform)]
         rows.append(_once_a_python(name, shared, prices) if shared else _warmed(name, mine, prices))
     return rows
@@ -72,6 +80,10 @@ def targets_of(cells: Iterable[Built]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(target for one in cells for target in one.targets))
 
 
+def _projects(one: Built) -> Sequence[Project]:
+    return projects_on(one.cell.platform, one.cell.line)
+
+
 def _alone(name: str, cells: Sequence[Built], prices: Prices) -> float:
     return sum(prices.step(name, len(one.targets), one.cell.platform).hours for one in cells)
 
@@ -85,7 +97,8 @@ def _once_a_line(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
 def _installed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
     """Each cell is built on a machine of its own: what is installed there is installed each time, and once
     more for the wheels that are shared."""
-    pythons = grouped(cells, by_python)
+    with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
+    pythons = grouped(with_shared, by_python)
     alone = _alone(name, cells, prices)
     more = sum(prices.step(name, len(targets_of(group)), key[1]).hours for key, group in pythons.items())
     return Saving(name, len(cells), alone, len(cells) + len(pythons), alone + more)
