@@ -135,7 +135,7 @@ def test_artifacts_have_the_rules_of_the_real_ones(steps: str, said: str, tmp_pa
     [
         ("- {uses: 'somebody/action@v1'}", JOB),
         ("- {run: echo, shell: pwsh}", JOB),
-        (f"- {{uses: '{UPLOAD}', with: {{name: a, path: b, overwrite: true}}}}", JOB),
+        (f"- {{uses: '{UPLOAD}', with: {{name: a, path: b, archive: false}}}}", JOB),
         ("- {run: echo}", JOB.replace("permissions", "services")),
         ("- {run: echo}", JOB.replace("    steps:", "    container: {image: ubuntu}\n    steps:")),
         ("- {run: 'echo A=1 >> \"$GITHUB_ENV\"'}", JOB),

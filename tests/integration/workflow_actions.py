@@ -29,12 +29,16 @@ class Failed(Exception):
 
 @dataclass
 class Services:
-    """What a run of GitHub keeps: artifacts, caches, and what was asked of others."""
+    """What a run of GitHub keeps: artifacts, caches, and what was asked of others.
+
+    ``history`` is the repository that jobs fetch from which want more than one commit.
+    """
 
     folder: Path
     clone: Path
     pythons: Mapping[str, Path]
     left_out: Sequence[str] = ()
+    history: Path | None = None
     artifacts: dict[str, Path] = field(default_factory=dict)
     caches: dict[str, Path] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -56,22 +60,57 @@ def _only(given: Mapping[str, Any], *known: str) -> None:
 
 
 def checkout(at: At, given: Mapping[str, Any]) -> None:
-    """Put our files into the workspace. The environment of a machine that ran before stays, as .venv."""
+    """Put our files into the workspace, with commits where the step asks for more than one.
+
+    The real one deletes all else. Here a machine that ran before keeps what only saves time: the environment
+    of the tool, and what Python compiled.
+    """
     _only(given, "persist-credentials", "fetch-depth")
     if given.get("persist-credentials") is not False:
         raise Failed("the token would stay")
     at.workspace.mkdir(parents=True, exist_ok=True)
-    for one in at.workspace.iterdir():
-        if not one.name.startswith(".venv"):
-            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+    shutil.rmtree(at.workspace / ".git", ignore_errors=True)
+    if (depth := int(given.get("fetch-depth", 1))) != 1:
+        _fetch(at, depth)
+        return
     words = ["git", "ls-files", "-z", "-co", "--exclude-standard"]  # what is not committed yet belongs to it
     ended = subprocess.run(words, cwd=at.services.clone, capture_output=True, check=True)
-    listed = ended.stdout.decode()
-    for name in listed.split("\0"):
-        source = at.services.clone / name
-        if name and name not in at.services.left_out and source.is_file():
-            (at.workspace / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, at.workspace / name)
+    listed = {*filter(None, ended.stdout.decode().split("\0"))} - {*at.services.left_out}
+    wanted = {name for name in listed if (at.services.clone / name).is_file()}
+    _delete_others(at.workspace, wanted)
+    for name in wanted:
+        source, place = at.services.clone / name, at.workspace / name
+        there, now = place.stat() if place.is_file() else None, source.stat()
+        if there is None or (there.st_mtime_ns, there.st_size) != (now.st_mtime_ns, now.st_size):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place)
+
+
+def _fetch(at: At, depth: int) -> None:
+    if at.services.history is None:
+        raise Unknown("commits are asked for, and this run has none")
+    deep = [f"--depth={depth}"] if depth else []
+    for words in (
+        ["init", "-q"],
+        ["fetch", "-q", *deep, at.services.history.as_uri(), "HEAD"],
+        ["checkout", "-q", "-f", "--detach", "FETCH_HEAD"],
+        ["clean", "-q", "-ffdx", "-e", ".venv*", "-e", "__pycache__"],
+    ):
+        subprocess.run(["git", *words], cwd=at.workspace, check=True, capture_output=True)
+
+
+def _delete_others(workspace: Path, wanted: set[str]) -> None:
+    above = {"." if str(one) == "." else str(one) for name in wanted for one in Path(name).parents}
+    for place, inner, files in os.walk(workspace):
+        here = Path(place).relative_to(workspace)
+        for one in [*inner, *files]:
+            kept = one == "__pycache__" or (str(here) == "." and one.startswith(".venv"))
+            if kept or str(here / one) not in (above if one in inner else wanted):
+                if one in inner:
+                    inner.remove(one)
+                if not kept:
+                    gone = Path(place, one)
+                    shutil.rmtree(gone) if gone.is_dir() and not gone.is_symlink() else gone.unlink()
 
 
 def setup_python(at: At, given: Mapping[str, Any]) -> None:
@@ -92,8 +131,8 @@ def setup_python(at: At, given: Mapping[str, Any]) -> None:
 
 
 def upload_artifact(at: At, given: Mapping[str, Any]) -> None:
-    """Keep files under a name that nothing has yet."""
-    _only(given, "name", "path", "if-no-files-found", "compression-level", "retention-days")
+    """Keep files under a name that nothing has yet: only a job that is run again replaces what it kept."""
+    _only(given, "name", "path", "if-no-files-found", "compression-level", "retention-days", "overwrite")
     name, kept = str(given["name"]), at.services.artifacts
     if not name or _NEVER.search(name):
         raise Failed(f"the name of an artifact cannot be {name!r}")

@@ -48,7 +48,9 @@ class Ran:
 class Runner:
     """Runs workflows of a folder. ``machines`` are labels that somebody serves, ``env`` their environment.
 
-    ``jobs`` has every job that ran, by its place: ``nightly.yml/line[0]/build/lock``.
+    ``jobs`` has every job that ran, by its place: ``nightly.yml/line[0]/build/lock``; ``called`` what called
+    workflows were given. ``served`` are jobs that do not run here: another run did them. ``about`` is what
+    else GitHub says of the event. ``lines`` are the commands that ran: file, job, command.
     """
 
     folder: Path
@@ -57,13 +59,19 @@ class Runner:
     env: Mapping[str, str]
     variables: Mapping[str, str] = field(default_factory=dict)
     event: str = "workflow_dispatch"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    served: Mapping[str, Ran] = field(default_factory=dict)
     jobs: dict[str, Ran] = field(default_factory=dict)
+    called: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lines: set[tuple[str, str, str]] = field(default_factory=set)
+    _at: tuple[str, str] = ("", "")
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
         said = self._read(name)["on"][self.event]
-        wanted = (said or {}).get("inputs", {})
-        return self._workflow(name, self._given(wanted, inputs, name), name).result
+        if self.event != "workflow_dispatch":  # a workflow that has inputs, and gets none, has empty ones
+            return self._workflow(name, Optional(), name).result
+        return self._workflow(name, self._given(said.get("inputs", {}), inputs, name), name).result
 
     def _read(self, name: str) -> dict[str, Any]:
         text = (self.folder / name).read_text(encoding="utf-8").replace("\non:\n", '\n"on":\n', 1)
@@ -92,6 +100,7 @@ class Runner:
         for key, job in _in_order(made["jobs"]):
             _refuse(job, _OF_JOB, f"{name} {key}")
             mine = {one: needs[one] for one in job.get("needs", [])}
+            self._at = (name, key)
             ran = self._job(job, {"inputs": inputs, "needs": mine}, f"{place}/{key}")
             needs[key] = {"result": ran.result, "outputs": Optional(ran.outputs)}
         results = [one["result"] for one in needs.values()]
@@ -99,7 +108,8 @@ class Runner:
         call = made["on"].get("workflow_call") or {}
         for key, said in call.get("outputs", {}).items():
             outputs[key] = as_text(fill(said["value"], {"jobs": needs}, PURE))
-        return Ran("failure" if "failure" in results else "success", outputs)
+        # what a called workflow hands back when a job of it failed, nobody says
+        return Ran("failure") if "failure" in results else Ran("success", outputs)
 
     def _job(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
         results = [one["result"] for one in contexts["needs"].values()]
@@ -135,9 +145,10 @@ class Runner:
             name = job["uses"].removeprefix("./.github/workflows/")
             given = fill(job["with"], contexts, PURE)
             wanted = self._read(name)["on"]["workflow_call"]["inputs"]
-            ran = self._workflow(name, self._given(wanted, given, name), place)
+            self.called[place] = self._given(wanted, given, name)
+            ran = self.served.get(place) or self._workflow(name, self.called[place], place)
         else:
-            ran = self._machine(job, contexts, place)
+            ran = self.served.get(place) or self._machine(job, contexts, place)
         self.jobs[place] = ran
         return ran
 
@@ -147,7 +158,8 @@ class Runner:
             raise Unknown(f"{place}: a container, or no time")
         if label not in self.machines:
             return Ran("failure", steps=[("runner", "failure", f"no machine has the label {label}")])
-        python = contexts.get("matrix", {}).get("python", "tool")
+        given = [fill(one["with"], contexts, PURE) for one in job["steps"] if one.get("id") == "python"]
+        python = given[0]["python-version"] if given else "tool"
         workspace = self.services.folder / f"machine-{python}" / "work"
         temporary = self.services.folder / "temporary" / place.replace("/", "_")
         temporary.mkdir(parents=True)
@@ -188,6 +200,7 @@ class Runner:
             ACTIONS[name](at, fill(step.get("with", {}), contexts, PURE))
             return ""
         own = {key: as_text(value) for key, value in fill(step.get("env", {}), contexts, PURE).items()}
+        self.lines.add((*self._at, step["run"]))
         files.mkdir()
         told = {f"GITHUB_{kind}": files / kind for kind in ("ENV", "OUTPUT", "PATH", "STEP_SUMMARY")}
         for path in told.values():
@@ -216,6 +229,7 @@ class Runner:
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:
         said = {"event_name": self.event, "ref": "refs/heads/main", "run_id": "4711", "run_attempt": "1"}
+        said |= self.about
         return {**said, "workspace": str(workspace)} if workspace is not None else said
 
 

@@ -22,6 +22,7 @@ from rocm_wheels.cli.workflows import group
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.actions import ActionsTable, actions_table
 from rocm_wheels.model.ci import CiTable, ci_table
+from rocm_wheels.model.compat.releases import index_named
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.records import parse
 
@@ -141,7 +142,57 @@ def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     assert not [where for where, step in steps() if re.match(r"actions/cache@", step.get("uses", ""))]
     calls = {name: job["with"]["save_cache"] for name, made in read_all().items() for job in made["jobs"].values()
              if "save_cache" in job.get("with", {})}  # fmt: skip
-    assert calls["presubmit.yml"] is False and calls["nightly.yml"] is True
+    assert [name for name, said in calls.items() if said is True] == ["nightly.yml"]
+
+
+def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
+    """GitHub hands it none; only an image may be missing then: the build is on the machine itself."""
+    index = index_named(TABLE.rocm_index).url
+    given = read_all()["presubmit.yml"]["jobs"]["build"]["with"]
+    assert given["rocm_index"] == f"${{{{ vars.ROCM_WHEELS_ROCM_INDEX || '{index}' }}}}"
+    assert {key for key, said in given.items() if "vars." in str(said)} == {"rocm_index", "build_image"}
+    assert re.fullmatch(r".*&& vars\.\w+ \|\| '' }}", given["build_image"])
+    with pytest.raises(DataError, match=r"there is no index 'amd-stabel'; did you mean amd-stable"):
+        with_text(("rocm_index: amd-stable", "rocm_index: amd-stabel"))
+
+
+def test_nobody_waits_in_vain_and_no_push_is_dropped() -> None:
+    """A group lets one wait, and cancels it when another comes, unless `queue` says otherwise."""
+    made = read_all()
+    promoting = [made["promote.yml"], made["release-family.yml"]["jobs"]["promote"]]
+    groups = {one["concurrency"]["group"] for one in promoting}
+    assert groups == {"promote-${{ inputs.family }}", "promote-${{ inputs.families }}"}
+    assert all(one["concurrency"]["queue"] == "max" for one in promoting)
+    for name in ("postsubmit.yml", "ci.yml"):
+        assert "github.sha" in made[name]["concurrency"]["group"], name
+    assert made["release.yml"]["on"]["workflow_dispatch"]["inputs"]["channel"]["options"] == [
+        "prerelease",
+        "stable",
+    ]
+
+
+def test_a_push_is_staged_and_tested_and_judged_by_none() -> None:
+    given = read_all()["postsubmit.yml"]["jobs"]["line"]["with"]
+    assert given["channel"] == "" and given["promote"] is False and given["trigger"] == "postsubmit"
+    assert read_all()["release-family.yml"]["jobs"]["gate"]["if"].endswith("inputs.channel != '' }}")
+
+
+def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
+    """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
+    for name, made in read_all().items():
+        for key, job in made["jobs"].items():
+            if "container" in job:
+                assert "--user=0:0" in job["container"]["options"].split(), (name, key)
+    tests = [job for job in read_all()["release-family.yml"]["jobs"].values() if "container" in job]
+    for step in (step for job in tests for step in job["steps"] if step.get("id") == "python"):
+        assert "if" not in step and step["with"]["python-version"] == "${{ matrix.python }}"
+
+
+@pytest.mark.parametrize(("env", "said"), [({}, "A and B"), ({"A": "x", "B": " "}, "say B")])
+def test_what_a_repository_must_say(env: dict[str, str], said: str) -> None:
+    result = CliRunner().invoke(group, ["require", "A", "B"], env={"A": None, "B": None, **env})
+    assert isinstance(result.exception, UsageError) and said in str(result.exception)
+    assert CliRunner().invoke(group, ["require", "A"], env={"A": "x"}).exit_code == 0
 
 
 def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
@@ -172,6 +223,8 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: w["build-line.yml"].update(permissions={"contents": "write"}), "must be {}: each job says its own"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].update(uses="actions/checkout@v4"), "not pinned"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].pop("with"), "persist-credentials: false"),
+    (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][-1]["with"].pop("overwrite"), "overwrite: true"),
+    (lambda w: w["release-line.yml"]["jobs"]["family"].update({"if": "${{ needs.build.outputs.x }}"}), "outputs of build, which is a call"),
     (lambda w: given_of(w).update(more={"required": False}), "nothing uses the input more"),
     (lambda w: given_of(w).pop("line"), "there is no input line"),
     (lambda w: w["presubmit.yml"]["jobs"]["build"]["with"].pop("line"), "build-line.yml needs the input line"),

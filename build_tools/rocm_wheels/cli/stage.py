@@ -63,7 +63,8 @@ def layout_option(function: Any) -> Any:
 @click.option(
     "--outputs",
     is_flag=True,
-    help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT).",
+    help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
+    " from outside, if `refresh --public-url` said so.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name
@@ -124,8 +125,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     renew_listing(opened, places)
     if outputs:
         from rocm_wheels.ci.outputs import set_outputs
+        from rocm_wheels.release.views.public import read_public
 
-        set_outputs(env, {"set": plan.document.id, "index": opened.url_of(plan.index)})
+        index = read_public(opened, places.layout).address(opened, plan.index)
+        set_outputs(env, {"set": plan.document.id, "index": index})
     _show(opened, plan, as_json, new=staged.new, sent=staged.sent, had=staged.had, bytes=staged.sent_bytes)
 
 

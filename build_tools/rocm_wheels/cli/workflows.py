@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.shell import shell_line
@@ -71,6 +72,18 @@ def show(name: str) -> None:
             tip=f"there are {', '.join(one.removesuffix('.yml') for one in made)}",
         )
     click.echo(made[wanted], nl=False)
+
+
+@group.command("require")
+@click.argument("names", nargs=-1, required=True, metavar="VARIABLE...")
+def require(names: tuple[str, ...]) -> None:
+    """Fail where a repository does not say what its workflows need, before machines have worked for it."""
+    env = environment()
+    if missing := [name for name in names if not env.get(name, "").strip()]:
+        raise UsageError(
+            f"this repository does not say {' and '.join(missing)}",
+            tip="set it in Settings, Secrets and variables, Actions, Variables; or give it to a run by hand",
+        )
 
 
 def _place() -> Path:

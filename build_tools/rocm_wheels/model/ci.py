@@ -11,7 +11,9 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
+from rocm_wheels.model.compat.releases import index_named
 from rocm_wheels.model.gfx import gfx_families, gfx_targets
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.names import data_folder
@@ -163,6 +165,7 @@ class CiTable(FactTable):
     untested: tuple[Untested, ...] = ()
     tests: Mapping[Test, Minutes]
     cache: CacheShare
+    rocm_index: str
     touches: tuple[Touch, ...] = Field(min_length=1)
 
     @field_validator("families")
@@ -181,6 +184,14 @@ class CiTable(FactTable):
             if strange := sorted(named - set(known[name])):
                 raise ValueError(f"{name} has no {', '.join(strange)}")
         return value
+
+    @field_validator("rocm_index")
+    @classmethod
+    def _is_an_index(cls, value: str) -> str:
+        try:
+            return index_named(value).name
+        except UsageError as cause:
+            raise ValueError(str(cause)) from cause
 
     @model_validator(mode="after")
     def _names(self) -> CiTable:

@@ -116,7 +116,7 @@ def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
             document = read_set(store, family, shown.set, area="release", layout=layout)
             known = _known(inquiry, document, shown, name)
             sets.append(ShownNow(shown, document, _index(inquiry, document, "release", public), known))
-        index = _address(store, public, f"{places.channel_pages(name)}/")
+        index = public.address(store, f"{places.channel_pages(name)}/")
         found.append(ChannelNow(held.channel, index, tuple(sets)))
     return found
 
@@ -281,8 +281,4 @@ def _index(inquiry: Inquiry, document: SetDocument, area: Area, public: Public) 
     released = Places(inquiry.layout, document.family, "release")
     there = area == "release" or inquiry.store.head(released.document(document.id)) is not None
     places = released if there else Places(inquiry.layout, document.family)
-    return _address(inquiry.store, public, f"{places.index(document.id)}/")
-
-
-def _address(store: Store, public: Public, path: str) -> str:
-    return f"{public.url}{path}" if public.url else store.url_of(path)
+    return public.address(inquiry.store, f"{places.index(document.id)}/")

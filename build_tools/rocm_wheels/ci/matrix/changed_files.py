@@ -10,15 +10,16 @@ from rocm_wheels.errors import UsageError
 def changed_since(repository: Path, ref: str) -> list[str]:
     """Return the paths that differ between where a branch left ``ref`` and the files as they are now.
 
-    Files that git does not know yet count, renamed ones under both names. Raises UsageError for no
-    repository or no such commit.
+    Files that git does not know yet count, renamed ones under both names. Since zeros, which is what GitHub
+    says of a branch that was not there before a push, all have changed. Raises UsageError for no repository
+    or no such commit.
     """
     from git import Repo
     from git.exc import BadName, GitCommandError, InvalidGitRepositoryError, NoSuchPathError
 
     try:
         repo = Repo(repository)
-        base = repo.merge_base(ref, "HEAD")
+        base = repo.merge_base(ref if set(ref) != {"0"} else "HEAD", "HEAD")
     except (InvalidGitRepositoryError, NoSuchPathError) as cause:
         raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
     except (GitCommandError, BadName, ValueError) as cause:
@@ -26,5 +27,8 @@ def changed_since(repository: Path, ref: str) -> list[str]:
         raise UsageError(f"there is no commit {ref} in {repository}", tip=tip) from cause
     if not base:
         raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
-    said = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
+    if set(ref) == {"0"}:
+        said = repo.git.ls_files("-z")
+    else:
+        said = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
     return sorted({*filter(None, said.split("\0")), *repo.untracked_files})

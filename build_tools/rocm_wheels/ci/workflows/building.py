@@ -8,6 +8,7 @@ told so, the compiler cache: it runs the code of other projects.
 from __future__ import annotations
 
 from rocm_wheels.ci.workflows.pieces import (
+    AS_ROOT,
     CCACHE,
     GIVEN_BY_DIGEST,
     HOSTED,
@@ -37,13 +38,12 @@ GIVEN = {
     "rocm_index": ("index that has the ROCm packages", ...),
     "build_image": ("image to build in, by digest; empty: on the machine itself", ""),
 }
-_OUTPUTS = ("line", "pythons", "first", "others", "families")
+_OUTPUTS = ("line", "pythons", "first", "others")
 _ROWS = {
     "line": "lines",
     "pythons": "pythons",
     "first": "first",
     "others": "others",
-    "families": "families",
 }
 _SELECTED = {
     "TRIGGER": "${{ inputs.trigger }}",
@@ -71,23 +71,10 @@ def matrix_step(output: str, rows: str) -> Step:
 
 def build_line(pieces: Pieces) -> Workflow:
     """Return the workflow."""
-    outputs = {
-        name: {
-            "description": f"rows of the matrix: {_ROWS[name]}",
-            "value": expression(f"jobs.lock.outputs.{name}"),
-        }
-        for name in ("families",)
-    }
-    counted = {
-        "families_count": {
-            "description": "how many sets of wheels there are",
-            "value": "${{ jobs.lock.outputs.families_count }}",
-        }
-    }
     saving = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", False)}
     return {
         "name": "build a line",
-        "on": {"workflow_call": {"inputs": inputs({**GIVEN, **saving}), "outputs": {**outputs, **counted}}},
+        "on": {"workflow_call": {"inputs": inputs({**GIVEN, **saving})}},
         "permissions": {},
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
@@ -209,6 +196,6 @@ def _build_environment() -> dict[str, str]:
     }
 
 
-def _container() -> dict[str, Noted]:
+def _container() -> dict[str, Noted | str]:
     """Return the container of a job that builds; with an empty image there is none (actions/runner#2235)."""
-    return {"image": Noted("${{ inputs.build_image }}", GIVEN_BY_DIGEST)}
+    return {"image": Noted("${{ inputs.build_image }}", GIVEN_BY_DIGEST), "options": AS_ROOT}

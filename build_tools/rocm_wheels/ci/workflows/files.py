@@ -11,11 +11,12 @@ from rocm_wheels.ci.workflows.building import build_line
 from rocm_wheels.ci.workflows.pieces import Pieces, Workflow
 from rocm_wheels.ci.workflows.releasing import promote_by_hand, release_family, release_line
 from rocm_wheels.ci.workflows.rules import faults
-from rocm_wheels.ci.workflows.starting import nightly, own_tests, presubmit, release
+from rocm_wheels.ci.workflows.starting import Usual, nightly, own_tests, postsubmit, presubmit, release
 from rocm_wheels.ci.workflows.text import as_yaml
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.actions import ActionsTable
 from rocm_wheels.model.ci import PLATFORMS, CiTable
+from rocm_wheels.model.compat.releases import index_named
 from rocm_wheels.workspace import write_whole
 
 COMMAND = "rocm-wheels workflows write"
@@ -27,6 +28,7 @@ _ABOUT = {
     "release-line.yml": "A torch line on a platform, built and then released family by family.",
     "nightly.yml": "Every night: all lines of the policy (data/ci.yaml), each to its gate and the channel.",
     "release.yml": "A release, begun by hand: builds, stages, tests, asks the gate. Nothing is promoted.",
+    "postsubmit.yml": "A push to the default branch: what it touches is staged and tested, on no channel.",
     "presubmit.yml": "A pull request: the cheapest cells of what it touches. No store, no secrets.",
     "promote.yml": "Somebody shows a staged set on a channel, once its gate lets it pass.",
     "ci.yml": "The tool's own tests.",
@@ -36,14 +38,16 @@ _ABOUT = {
 def workflows(table: CiTable, actions: ActionsTable) -> dict[str, Workflow]:
     """Return every workflow by the name of its file. Raises DataError for one that breaks a rule."""
     pieces, channels = Pieces(actions), list(CHANNELS)
+    usual = Usual(index_named(table.rocm_index).url)
     pythons = list(dict.fromkeys(one for trigger in table.triggers.values() for one in trigger.pythons))
     made = {
         "build-line.yml": build_line(pieces),
         "release-family.yml": release_family(pieces),
         "release-line.yml": release_line(pieces),
-        "nightly.yml": nightly(pieces),
-        "release.yml": release(pieces, channels),
-        "presubmit.yml": presubmit(pieces),
+        "nightly.yml": nightly(pieces, usual),
+        "release.yml": release(pieces, usual, [one for one in channels if one != "nightly"]),
+        "presubmit.yml": presubmit(pieces, usual),
+        "postsubmit.yml": postsubmit(pieces, usual),
         "promote.yml": promote_by_hand(pieces, list(table.every_family), channels),
         "ci.yml": own_tests(pieces, sorted((one for one in pythons if not one.endswith("t")), key=_number)),
     }

@@ -23,6 +23,7 @@ READ = {"contents": "read"}
 STORE = {"contents": "read", "id-token": "write"}
 STORE_AND_ATTEST = {**STORE, "attestations": "write"}
 GIVEN_BY_DIGEST = "zizmor: ignore[unpinned-images] by digest, where it is set"
+AS_ROOT = "--user=0:0"  # whatever user an image names, the workspace is the runner's: actions/checkout#956
 _WHY = {
     "id-token": "for credentials of the store (OIDC), and to sign attestations",
     "attestations": "to keep the provenance of wheels",
@@ -80,16 +81,16 @@ class Pieces:
         return uses(self._table, name, **words)
 
     def begin(
-        self, python: str = TOOL_PYTHON, *, image: str | None = None, s3: bool = False, history: bool = False
+        self, python: str = TOOL_PYTHON, *, image: str | None = None, s3: bool = False, commits: int = 1
     ) -> list[Step]:
         """Return the first steps of a job: our files, a Python, and rocm-wheels on PATH.
 
         ``image`` is the input that names the container; where there is one, its Python is taken. ``s3``: with
-        what stores need; ``history``: with all commits.
+        what stores need; ``commits``: with so many of them, 0 for all.
         """
         given: dict[str, str | bool | int] = {"persist_credentials": False}
-        if history:
-            given["fetch_depth"] = 0
+        if commits != 1:
+            given["fetch_depth"] = commits
         pythons = self.uses("actions/setup-python", python_version=python)
         if image is not None:
             pythons = when(pythons, expression(f"inputs.{image} == ''"))
@@ -101,7 +102,10 @@ class Pieces:
         ]
 
     def upload(self, name: str, path: str, *, days: int | None = None) -> Step:
-        """Return a step that keeps files for later jobs; none is an error."""
+        """Return a step that keeps files for later jobs; none is an error.
+
+        A job that failed after it may be run again: what it kept then is replaced, else it would be refused.
+        """
         more: dict[str, int] = {} if days is None else {"retention_days": days}
         return self.uses(
             "actions/upload-artifact",
@@ -109,6 +113,7 @@ class Pieces:
             path=path,
             if_no_files_found="error",
             compression_level=0,
+            overwrite=True,
             **more,
         )
 
@@ -175,6 +180,14 @@ def _explained(permissions: Mapping[str, str]) -> dict[str, Any]:
 def each(output: str, *, of: str) -> dict[str, Any]:
     """Return the strategy of a job that there is once a row of an output of the job ``of``."""
     return {"fail-fast": False, "matrix": expression(f"fromJSON(needs.{of}.outputs.{output})")}
+
+
+def one_after_another(group: str) -> dict[str, Any]:
+    """Return the `concurrency` of what must not be done twice at a time, and must be done each time.
+
+    Without `queue`, GitHub lets one wait and cancels it when another comes.
+    """
+    return {"group": group, "cancel-in-progress": False, "queue": "max"}
 
 
 def inputs(said: Mapping[str, tuple[str, Any]], *, by_hand: bool = False) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_step
 from rocm_wheels.ci.workflows.pieces import (
+    AS_ROOT,
     GIVEN_BY_DIGEST,
     HOSTED,
     STORE,
@@ -27,6 +28,7 @@ from rocm_wheels.ci.workflows.pieces import (
     expression,
     inputs,
     job,
+    one_after_another,
     run,
     when,
 )
@@ -34,7 +36,7 @@ from rocm_wheels.ci.workflows.text import Noted
 
 _STORE: dict[str, tuple[str, Any]] = {
     "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
-    "channel": ("channel whose gate judges: nightly, prerelease or stable", ...),
+    "channel": ("channel whose gate judges: nightly, prerelease or stable; empty: none does", ...),
     "promote": ("whether to show on the channel what its gate lets pass", False),
     "test_image": ("image to test in, by digest; empty: on the machine itself", ""),
 }
@@ -47,8 +49,10 @@ _FAMILY = {
     **_STORE,
 }
 _SAVING = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", True)}
-OF_SET = "${{ inputs.families }}-" + OF_LINE
-DEVICES = "--device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video --security-opt=seccomp=unconfined"
+DEVICES = (
+    f"{AS_ROOT} --device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video"
+    " --security-opt=seccomp=unconfined"
+)
 _STAGED = {
     "SET": "${{ needs.stage.outputs.set }}",
     "STORE": "${{ inputs.store }}",
@@ -80,16 +84,30 @@ def release_family(pieces: Pieces) -> Workflow:
 
 
 def release_line(pieces: Pieces) -> Workflow:
-    """Return ``release-line.yml``."""
+    """Return ``release-line.yml``.
+
+    It asks for the families itself: whether a called workflow of which a job failed has outputs is said
+    nowhere, and one cell that cannot be built keeps no family from its release.
+    """
     handed = {name: expression(f"inputs.{name}") for name in GIVEN}
     own = {name: expression(f"inputs.{name}") for name in _FAMILY}
     rows = {"families": "${{ matrix.family }}", "pythons": "${{ matrix.pythons }}"}
-    del pieces  # it calls others, and has no steps
+    planned = "needs.plan.result == 'success'"
     return {
         "name": "release a line",
         "on": {"workflow_call": {"inputs": inputs({**GIVEN, **_STORE, **_SAVING})}},
         "permissions": {},
+        "defaults": {"run": {"shell": "bash"}},
         "jobs": {
+            "plan": job(
+                HOSTED,
+                15,
+                [*pieces.begin(), matrix_step("families", "families")],
+                outputs={
+                    name: expression(f"steps.families.outputs.{name}")
+                    for name in ("families", "families_count")
+                },
+            ),
             "build": calling(
                 "build-line.yml",
                 {**handed, "save_cache": "${{ inputs.save_cache }}"},
@@ -101,9 +119,9 @@ def release_line(pieces: Pieces) -> Workflow:
                 {**own, **rows},
                 STORE_AND_ATTEST,
                 name="${{ matrix.name }}",
-                needs=["build"],
-                if_="${{ !cancelled() && needs.build.outputs.families_count > 0 }}",
-                strategy=each("families", of="build"),
+                needs=["plan", "build"],
+                if_=expression(f"!cancelled() && {planned} && needs.plan.outputs.families_count != '0'"),
+                strategy=each("families", of="plan"),
             ),
         },
     }
@@ -153,8 +171,11 @@ def _stage(pieces: Pieces) -> Job:
 
 
 def _test(pieces: Pieces, staged: str) -> Job:
-    """Return the job on machines with GPUs: it can read, and write nothing but an artifact."""
-    python = {"PYTHON": "${{ steps.python.outputs.python-path || 'python3' }}"}
+    """Return the job on machines with GPUs: it can read, and write nothing but an artifact.
+
+    In a container, too, the Python is that of the row: the only one of the image is the tool's.
+    """
+    python = {"PYTHON": "${{ steps.python.outputs.python-path }}"}
     where = '--target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS" --pre'
     install = f"rocm-wheels install torch torchvision torchaudio triton pytest {where}"
     apex = f"rocm-wheels install torch apex {where}"
@@ -172,7 +193,7 @@ def _test(pieces: Pieces, staged: str) -> Job:
         "${{ matrix.tester }}",
         "${{ matrix.test_minutes }}",
         [
-            *pieces.begin("${{ matrix.python }}", image="test_image"),
+            *pieces.begin("${{ matrix.python }}"),
             pieces.download("wheels-${{ matrix.name }}", "wheels"),
             pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
             pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
@@ -219,7 +240,7 @@ def _gate(pieces: Pieces, staged: str) -> Job:
         [*pieces.begin(s3=True), pieces.credentials(), run("gate", GATE, {**_STAGED, **_CHANNEL})],
         permissions=STORE,
         needs=["stage", "results"],
-        if_=expression(staged),
+        if_=expression(f"{staged} && inputs.channel != ''"),
     )
 
 
@@ -232,7 +253,7 @@ def _promote(pieces: Pieces) -> Job:
         needs=["stage", "gate"],
         if_="${{ !cancelled() && inputs.promote && needs.gate.result == 'success' }}",
         environment="${{ inputs.channel }}",
-        concurrency={"group": f"promote-{OF_SET}", "cancel-in-progress": False},
+        concurrency=one_after_another("promote-${{ inputs.families }}"),
     )
 
 
@@ -259,10 +280,7 @@ def promote_by_hand(pieces: Pieces, families: list[str], channels: list[str]) ->
         "run-name": "promote ${{ inputs.set }} to ${{ inputs.channel }}",
         "on": {"workflow_dispatch": {"inputs": inputs(given, by_hand=True)}},
         "permissions": {},
-        "concurrency": {
-            "group": "promote-${{ inputs.family }}-${{ inputs.channel }}",
-            "cancel-in-progress": False,
-        },
+        "concurrency": one_after_another("promote-${{ inputs.family }}"),
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "gate": job(HOSTED, 20, [*steps, run("gate", GATE, named)], permissions=STORE),

@@ -3,6 +3,7 @@
 - a step runs one command of ours, quoted, and no expression is a part of it
 - every job has a limit of time and says what it may do; what a called workflow may do, its caller may, too
 - every action is pinned; every input is used, and every input that is needed is given
+- what a called workflow hands back is not used: nobody says what it is when one of its jobs failed
 - limits of GitHub: how deep workflows call each other, how many jobs a matrix has, how long a job may take
 """
 
@@ -31,6 +32,7 @@ def faults(workflows: Mapping[str, Mapping[str, Any]], limits: Limits) -> list[s
         found += [f"{name}: {fault}" for fault in _inputs(workflow)]
         if workflow.get("permissions") != {}:
             found.append(f"{name}: `permissions` of the workflow must be {{}}: each job says its own")
+        found += [f"{name}: {fault}" for fault in _handed_back(workflow)]
         for key, job in workflow["jobs"].items():
             found += [f"{name}: {key}: {fault}" for fault in _job(job, workflows, limits)]
         if (deep := _levels(name, workflows, (name,))) > limits.levels.value:
@@ -45,6 +47,13 @@ def _inputs(workflow: Mapping[str, Any]) -> Iterator[str]:
     used, given = set(_INPUT.findall(text)), set(_given(workflow))
     yield from (f"nothing uses the input {one}" for one in sorted(given - used))
     yield from (f"there is no input {one}" for one in sorted(used - given))
+
+
+def _handed_back(workflow: Mapping[str, Any]) -> Iterator[str]:
+    calls = [key for key, job in workflow["jobs"].items() if "uses" in job]
+    text = _plain(workflow["jobs"])
+    used = [one for one in calls if f"needs.{one}.outputs" in text]
+    yield from (f"it uses outputs of {one}, which is a call" for one in used)
 
 
 def _given(workflow: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +102,8 @@ def _step(step: Mapping[str, Any]) -> Iterator[str]:
     name = step["uses"].text if isinstance(step["uses"], Noted) else step["uses"]
     if not _PINNED.fullmatch(name):
         yield f"not pinned by a commit: {name}"
+    if name.startswith("actions/upload-artifact@") and step["with"].get("overwrite") is not True:
+        yield "a job that is run again is refused the names of its artifacts: overwrite: true"
     if name.startswith("actions/checkout@") and step.get("with", {}).get("persist-credentials") is not False:
         yield "checkout leaves its token to every later step: persist-credentials: false"
 

@@ -1,7 +1,9 @@
-"""What begins by itself or by hand: nightly, release, presubmit, and the tool's own CI."""
+"""What begins by itself or by hand: nightly, release, presubmit, postsubmit, and the tool's own CI."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rocm_wheels.ci.workflows.building import GIVEN
@@ -10,9 +12,11 @@ from rocm_wheels.ci.workflows.pieces import (
     STORE_AND_ATTEST,
     Job,
     Pieces,
+    Step,
     Workflow,
     calling,
     each,
+    expression,
     inputs,
     job,
     run,
@@ -31,34 +35,50 @@ _VARIABLES = {
     f"ROCM_WHEELS_{name.upper()}": f"${{{{ inputs.{name} }}}}"
     for name in ("lines", "families", "pythons", "platform", "rocm_version")
 }
+_DEFAULT = "main"
 _LINES = "rocm-wheels matrix --format github --trigger {} --rows lines --output lines"
 _ROW = {name: f"${{{{ matrix.{name} }}}}" for name in ("line", "platform", "families", "pythons")}
 _OF_LINUX = "${{{{ matrix.platform == 'linux' && vars.ROCM_WHEELS_{} || '' }}}}"
 
 
-def nightly(pieces: Pieces) -> Workflow:
+@dataclass(frozen=True)
+class Usual:
+    """What holds where nobody says otherwise: the address of the index of ROCm's packages."""
+
+    rocm_index: str
+
+    def index(self, *, chosen: bool) -> str:
+        """Return the index: what somebody ``chosen`` by hand, the repository's variable, or the usual one."""
+        return _first_of("rocm_index", f"'{self.rocm_index}'", chosen=chosen)
+
+
+def nightly(pieces: Pieces, usual: Usual) -> Workflow:
     """Return ``nightly.yml``: every line of the night; what its gate lets pass is shown."""
     given = {**_CHOSEN, "promote": ("show on the channel nightly what its gate lets pass", True)}
     on = {"schedule": [{"cron": "17 1 * * *"}], "workflow_dispatch": {"inputs": inputs(given)}}
     shown = "${{ github.event_name == 'schedule' || inputs.promote }}"
-    return _releasing(pieces, "nightly", on, channel="nightly", promote=shown)
+    return _releasing(pieces, usual, "nightly", on, _asked("nightly"), channel="nightly", promote=shown)
 
 
-def release(pieces: Pieces, channels: list[str]) -> Workflow:
+def release(pieces: Pieces, usual: Usual, channels: list[str]) -> Workflow:
     """Return ``release.yml``: builds, stages and tests; somebody promotes."""
     given = {**_CHOSEN, "channel": ("channel whose gate judges", tuple(channels))}
     on = {"workflow_dispatch": {"inputs": inputs(given, by_hand=True)}}
-    return _releasing(pieces, "release", on, channel="${{ inputs.channel }}", promote=False)
+    judged = "${{ inputs.channel }}"
+    return _releasing(pieces, usual, "release", on, _asked("release"), channel=judged, promote=False)
 
 
-def presubmit(pieces: Pieces) -> Workflow:
-    """Return ``presubmit.yml``: the cheapest cells of what a pull request touches; no store, no secrets."""
-    command = _LINES.format('presubmit --since "$BASE" --cheapest')
-    base = {"BASE": "${{ github.event.pull_request.base.sha }}"}
+def presubmit(pieces: Pieces, usual: Usual) -> Workflow:
+    """Return ``presubmit.yml``: the cheapest cells of what a pull request touches; no store, no secrets.
+
+    What is checked out is the pull request merged into its base, which is the first parent. The base that the
+    event names is older where others were merged meanwhile: their changes would count as this one's.
+    """
+    command = _LINES.format("presubmit --since HEAD~1 --cheapest")
     given = {
         **_called("presubmit"),
         "rocm_version": "${{ matrix.rocm }}",
-        "rocm_index": "${{ vars.ROCM_WHEELS_ROCM_INDEX }}",
+        "rocm_index": usual.index(chosen=False),
         "save_cache": False,
     }
     return {
@@ -68,7 +88,7 @@ def presubmit(pieces: Pieces) -> Workflow:
         "concurrency": {"group": "presubmit-${{ github.ref }}", "cancel-in-progress": True},
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
-            "plan": _plan(pieces, run("lines", command, base, id="lines"), history=True),
+            "plan": _plan(pieces, [run("lines", command, id="lines")], commits=2),
             "build": calling(
                 "build-line.yml",
                 given,
@@ -82,14 +102,32 @@ def presubmit(pieces: Pieces) -> Workflow:
     }
 
 
+def postsubmit(pieces: Pieces, usual: Usual) -> Workflow:
+    """Return ``postsubmit.yml``: what a push to the default branch touches: built, staged, tested on GPUs.
+
+    Sets are shown on no channel, and no gate is asked, which wants more than a push is tested for: what is in
+    the store can be promoted by hand. Each push is a group of its own: a group drops a run that waits when
+    another comes, and with it what that push touched.
+    """
+    before = {"BEFORE": "${{ github.event.before }}"}
+    step = run("lines", _LINES.format('postsubmit --since "$BEFORE"'), before, id="lines")
+    on = {"push": {"branches": [_DEFAULT]}}
+    made = _releasing(pieces, usual, "postsubmit", on, step, channel="", promote=False, commits=0)
+    made["concurrency"] = {"group": "postsubmit-${{ github.sha }}", "cancel-in-progress": False}
+    return made
+
+
 def own_tests(pieces: Pieces, pythons: list[str]) -> Workflow:
     """Return ``ci.yml``: the tool's own tests, as the README says them."""
     begin = pieces.begin("${{ matrix.python }}")[:2]
     return {
         "name": "CI",
-        "on": {"push": {"branches": ["main"]}, "pull_request": None},
+        "on": {"push": {"branches": [_DEFAULT]}, "pull_request": None},
         "permissions": {},
-        "concurrency": {"group": "ci-${{ github.ref }}", "cancel-in-progress": True},
+        "concurrency": {
+            "group": "ci-${{ github.event_name == 'push' && github.sha || github.ref }}",
+            "cancel-in-progress": True,
+        },
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "test": job(
@@ -103,19 +141,38 @@ def own_tests(pieces: Pieces, pythons: list[str]) -> Workflow:
     }
 
 
+def _asked(trigger: str) -> Step:
+    return run("lines", _LINES.format(trigger), _VARIABLES, id="lines")
+
+
 def _releasing(
-    pieces: Pieces, trigger: str, on: dict[str, Any], *, channel: str, promote: str | bool
+    pieces: Pieces,
+    usual: Usual,
+    trigger: str,
+    on: dict[str, Any],
+    step: Step,
+    *,
+    channel: str,
+    promote: str | bool,
+    commits: int = 1,
 ) -> Workflow:
-    step = run("lines", _LINES.format(trigger), _VARIABLES, id="lines")
+    chosen = "workflow_dispatch" in on
+    store = _first_of("store", chosen=chosen)
+    needed = run(
+        "what the repository must say",
+        "rocm-wheels workflows require ROCM_WHEELS_STORE",
+        {"ROCM_WHEELS_STORE": store},
+        if_="${{ steps.lines.outputs.lines_count != '0' }}",
+    )
     given = {
         **_called(trigger),
         "rocm_version": "${{ matrix.rocm }}",
-        "rocm_index": "${{ inputs.rocm_index || vars.ROCM_WHEELS_ROCM_INDEX }}",
-        "store": "${{ inputs.store || vars.ROCM_WHEELS_STORE }}",
+        "rocm_index": usual.index(chosen=chosen),
+        "store": store,
         "channel": channel,
         "promote": promote,
         "test_image": _OF_LINUX.format("TEST_IMAGE"),
-        "save_cache": True,
+        "save_cache": trigger == "nightly",  # a cache that others push out helps nobody: GitHub keeps 10 GB
     }
     return {
         "name": trigger,
@@ -124,7 +181,7 @@ def _releasing(
         "concurrency": {"group": f"{trigger}-${{{{ github.ref }}}}", "cancel-in-progress": False},
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
-            "plan": _plan(pieces, step, history=False),
+            "plan": _plan(pieces, [step, needed], commits=commits),
             "line": calling(
                 "release-line.yml",
                 given,
@@ -143,10 +200,16 @@ def _called(trigger: str) -> dict[str, str | bool]:
     return {"trigger": trigger, **_ROW, "build_image": _OF_LINUX.format("BUILD_IMAGE")}
 
 
-def _plan(pieces: Pieces, step: dict[str, Any], *, history: bool) -> Job:
+def _first_of(name: str, *more: str, chosen: bool) -> str:
+    """Return the input of a name, where there are inputs, else the repository's variable, else ``more``."""
+    given = [f"inputs.{name}"] if chosen else []
+    return expression(" || ".join([*given, f"vars.ROCM_WHEELS_{name.upper()}", *more]))
+
+
+def _plan(pieces: Pieces, steps: Sequence[Step], *, commits: int = 1) -> Job:
     return job(
         HOSTED,
         15,
-        [*pieces.begin(history=history), step],
+        [*pieces.begin(commits=commits), *steps],
         outputs={name: f"${{{{ steps.lines.outputs.{name} }}}}" for name in ("lines", "lines_count")},
     )

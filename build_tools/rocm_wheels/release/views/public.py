@@ -26,6 +26,10 @@ class Public(Record):
     url: str = ""
     other_indexes: tuple[str, ...] = ()
 
+    def address(self, store: Store, path: str) -> str:
+        """Return where a file or folder of the store is seen from outside, as far as anybody said."""
+        return f"{self.url}{path}" if self.url else store.url_of(path)
+
 
 def read_public(store: Store, layout: Layout) -> Public:
     """Return what is known of it. DataError for a damaged document."""
