@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planned_runs import NAMES, finish, make_facts, settled
@@ -56,13 +57,23 @@ def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: P
     tags = ("cp310", "cp312", "cp313t")
     graph = make_graph(make_facts(tmp_path, tags=tags, targets="gfx942,gfx110X-all,gfx1201", per_target=True))
     builds = [step for step in graph.steps.values() if step.kind == "build"]
-    assert len(builds) == 3 * (3 * 4 + 1)  # triton has no device code: one for all sets
+    # one for all sets: triton has no device code, and torchaudio that of all
+    assert len(builds) == 3 * (3 * 3 + 2)
     for one, other in combinations(builds, 2):
         same_tree = one.project == other.project
         same_environment = one.cell.tag == other.cell.tag and one.cell.target_set != other.cell.target_set
         if same_tree or (same_environment and one.cell.target_set and other.cell.target_set):
             assert not beside(graph, one.id, other.id), (one.id, other.id)
-    assert beside(graph, "build-pytorch_audio-cp310-gfx942", "build-pytorch-cp312-gfx942")
+    assert beside(graph, "build-pytorch_audio-cp310", "build-pytorch-cp312-gfx942")
+    # it is built in the environment that has the torch of the first set
+    assert "build-pytorch-cp310-gfx942" in graph.steps["build-pytorch_audio-cp310"].after
+    assert not beside(graph, "build-pytorch_audio-cp310", "build-pytorch-cp310-gfx110X-all")
+
+
+@pytest.mark.parametrize("more", [{"packaging": "variant"}, {"drop_bad_targets": True}])
+def test_variants_and_sets_that_may_be_left_out_have_their_own(tmp_path: Path, more: dict[str, Any]) -> None:
+    graph = make_graph(make_facts(tmp_path, targets="gfx942,gfx1201", per_target=True, **more))
+    assert {"build-pytorch_audio-cp312-gfx942", "build-pytorch_audio-cp312-gfx1201"} <= {*graph.steps}
 
 
 def test_rocm_is_used_when_that_of_every_python_is_installed(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def make_graph(facts: Facts) -> Graph:
     if facts.cache is not None and "HIP_CLANG_LAUNCHER" in facts.cache.variables(request.platform):
         add(Step(CACHE, "check-cache", Cell(tags[0]), after=first, behind=others))
         shared += (CACHE,)
-    builds = _Builds(facts.projects, sets)
+    builds = _Builds(facts.projects, sets, once=_once(facts))
     for name in sets:
         for tag in tags:
             for project in facts.projects:
@@ -81,12 +81,26 @@ def make_graph(facts: Facts) -> Graph:
     return Graph(steps, sets)
 
 
+def _once(facts: Facts) -> frozenset[str]:
+    """Return the projects with device code that one wheel with that of all sets is built of.
+
+    Variants state their targets, and a set may be left out, and its torch with it: then each set has its own.
+    """
+    request = facts.request
+    if request.packaging == "variant" or request.drop_bad_targets:
+        return frozenset()
+    return frozenset(one.name for one in facts.projects if one.build.across_families is not None)
+
+
 class _Builds:
     """Makes the build steps in their common order, and remembers who was last where."""
 
-    def __init__(self, projects: Iterable[Project], sets: Mapping[str, TargetSet]) -> None:
+    def __init__(
+        self, projects: Iterable[Project], sets: Mapping[str, TargetSet], *, once: frozenset[str]
+    ) -> None:
         self._projects = {project.name: project for project in projects}
         self._several = len(sets) > 1
+        self._once = once
         self._in_tree: dict[str, str] = {}  # project → the step that was last in its tree
         self._in_set: dict[Cell, list[str]] = {}  # the steps of a cell that use its environment
         self._last_set: dict[str, Cell] = {}  # tag → the cell before
@@ -104,9 +118,9 @@ class _Builds:
             if other in self._projects
         ]
         behind = [self._in_tree[project.name]] if project.name in self._in_tree else []
-        if own.target_set:
-            behind += self._earlier(own)
-            self._in_set.setdefault(own, []).append(name)
+        if own.target_set or project.build.needs:  # one wheel for all sets is built in the first one's
+            behind += self._earlier(cell)
+            self._in_set.setdefault(cell, []).append(name)
         self._in_tree[project.name] = name
         self._made.add(name)
         after = (*first, *needed)
@@ -122,8 +136,9 @@ class _Builds:
         ]
 
     def _cell(self, name: str, cell: Cell) -> Cell:
-        """Return where a project is built: once for all targets when it has no device code."""
-        return cell if self._projects[name].has_device_code or not self._several else Cell(cell.tag)
+        """Return where a project is built: once for all targets when it has no device code or that of all."""
+        own = self._projects[name].has_device_code and name not in self._once
+        return cell if own or not self._several else Cell(cell.tag)
 
     def _earlier(self, cell: Cell) -> list[str]:
         """Return the steps of the set before, which had another torch in the same environment."""
