@@ -15,7 +15,7 @@ from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.limits import minutes_of, too_long
 from rocm_wheels.ci.matrix.rows import rows_of
-from rocm_wheels.ci.matrix.savings import by_line, first_cells, grouped, savings
+from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, savings
 from rocm_wheels.ci.matrix.shown import cells_table
 from rocm_wheels.ci.outputs import set_outputs
 from rocm_wheels.cli.matrix import command
@@ -139,6 +139,10 @@ def test_what_is_shared_is_done_once_and_cheaper() -> None:
     linux = [one for one in cells if one.cell.platform == "linux"]  # lines have no triton on Windows
     assert found["triton"].times == len({(by_line(one), one.cell.python) for one in linux})
     assert found["triton"].times_alone == len(linux)
+    audio = found["pytorch_audio"]
+    assert (audio.times, audio.times_alone) == (len(grouped(cells, by_python)), len(cells))
+    assert found["install-rocm"].times == len(cells) + audio.times + found["triton"].times
+    assert audio.hours + found["install-rocm"].hours < audio.hours_alone + found["install-rocm"].hours_alone
     assert found["pytorch"].times == found["pytorch"].times_alone == len(cells)
     assert found["apex"].times == len(linux)  # has device code
     assert found["pytorch"].hours < found["pytorch"].hours_alone
@@ -173,12 +177,24 @@ def test_rows_are_what_a_workflow_needs() -> None:
     (line,) = rows_of(cells, PRICES, "lines")
     pythons = rows_of(cells, PRICES, "pythons")
     assert line["pythons"].split() == [row["python"] for row in pythons] and line["cells"] == len(cells)
-    # triton has no device code: it is built once a Python; what may have some is each family's own
+    # triton has no device code and torchaudio that of all: they are built once a Python
     assert {row["projects"] for row in pythons} == {"triton"}
-    leads = [row for row in rows if row["leads"]]
-    assert [row["python"] for row in leads] == [row["python"] for row in pythons]
-    assert all({"pytorch", "pytorch_audio", "apex"} <= set(row["projects"].split()) for row in rows)
-    assert [row for row in rows if row["first"]] == [row for row in leads if row["first"]]
+    assert {row["projects"] for row in rows} == {"pytorch apex pytorch_vision"}
+    alike = ("name", "python", "targets", "extras", "rocm")
+    audio = rows_of(cells, PRICES, "companions")
+    assert [[row[key] for key in alike] for row in audio] == [[row[key] for key in alike] for row in pythons]
+    assert {row["projects"] for row in audio} == {"pytorch_audio"}
+    assert {row["targets"] for row in audio} == {line["targets"]}
+    # each is built against the torch of a cell of its Python: the first one, if it is; another is in reserve
+    named = {row["name"]: row for row in rows}
+    for row in audio:
+        torch, reserve = named[row["torch"]], named[row["reserve"]]
+        assert torch["python"] == reserve["python"] == row["python"] and torch != reserve
+    assert [row["name"] for row in rows if row["first"]] == [
+        row["torch"] for row in audio if named[row["torch"]]["first"]
+    ]
+    (alone,) = rows_of(cells[:1], PRICES, "companions")
+    assert (alone["torch"], alone["reserve"]) == (rows_of(cells[:1], PRICES, "cells")[0]["name"], "")
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
@@ -190,7 +206,9 @@ def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
     assert not any("triton" in row["projects"].split() or row["given"] for row in rows)
     alone = savings(cells, PRICES)
     assert {one.what for one in alone} & {"triton", "apex"} == set()
-    assert [one.times for one in alone if one.what == "install-rocm"] == [len(cells)]
+    # each cell has a machine of its own, and so has the torchaudio of each Python
+    machines = len(cells) + len(rows_of(cells, PRICES, "companions"))
+    assert [one.times for one in alone if one.what == "install-rocm"] == [machines]
 
 
 def test_rows_share_cells_out() -> None:
@@ -203,11 +221,9 @@ def test_rows_share_cells_out() -> None:
     assert sum(row["cells"] for row in families.values()) == len(cells)
     assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
     # what an artifact is made of: each wheel in one
-    lead = next(row for row in others if row["leads"])
-    assert sorted(lead["wheels"].split()) == [
-        *("wheels/apex-*.whl", "wheels/torch-*.whl", "wheels/torchaudio-*.whl", "wheels/torchvision-*.whl")
-    ]
-    assert {row["companions"] for row in others} == {""}
+    made = ["wheels/apex-*.whl", "wheels/torch-*.whl", "wheels/torchvision-*.whl"]
+    assert all(sorted(row["wheels"].split()) == made for row in (*first, *others))
+    assert {row["wheels"] for row in rows_of(cells, PRICES, "companions")} == {"wheels/torchaudio-*.whl"}
     assert {row["shared"] for row in others} == {row["name"] for row in rows_of(cells, PRICES, "pythons")}
 
 

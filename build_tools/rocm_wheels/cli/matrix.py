@@ -79,7 +79,7 @@ _MOST_FILES = 5
 )
 @click.option(
     "--rows",
-    type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "lines"]),
+    type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "companions", "lines"]),
     help="With --format github: a row a cell (or of them those that go first, the others, those that are"
     " tested), a family (a set of wheels), a Python (what families share) or a line (lock, checkout)"
     "  [default: cells].",

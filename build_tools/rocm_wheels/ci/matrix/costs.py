@@ -104,17 +104,23 @@ def projects_on(platform: Platform, line: str) -> Sequence[Project]:
 
 def shared_before(platform: Platform, line: str) -> list[Project]:
     """Return what is built once for all families before any torch is there."""
-    projects = projects_on(platform, line)
-    apart = {project.name for project in projects if not is_shared(project, platform)}
-    return [
-        project for project in projects if project.name not in apart and not apart & {*project.build.needs}
-    ]
+    before: list[Project] = []
+    for project in projects_on(platform, line):  # in the order of their builds
+        if is_shared(project, platform) and {*project.build.needs} <= {one.name for one in before}:
+            before.append(project)
+    return before
+
+
+def companions(platform: Platform, line: str) -> list[Project]:
+    """Return what is built once for all families against the torch of one."""
+    before = shared_before(platform, line)
+    return [one for one in projects_on(platform, line) if is_shared(one, platform) and one not in before]
 
 
 def is_shared(project: Project, platform: Platform) -> bool:
-    """Tell whether one wheel serves every family: no library in it may have device code.
+    """Tell whether a wheel is built once for every family: one serves all, and no family's own needs it.
 
-    triton has none. torchaudio may have: what one family's cell made of it has no code for the next, and the
-    set of another family refuses it.
+    triton has no device code, torchaudio that of all families (``build.across_families``).
     """
-    return not any(rule.expect != "none" for rule in project.device_code(platform))
+    users = [other for other in built_on(platform) if project.name in other.build.needs]
+    return project.serves_every_family(platform) and all(is_shared(other, platform) for other in users)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
-from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.ci.matrix.cells import Built, Cell
 from rocm_wheels.ci.matrix.costs import (
     CHECKOUT,
     ROCM,
     TOOLS,
     Prices,
+    companions,
     is_shared,
     projects_on,
     shared_before,
@@ -19,7 +20,7 @@ from rocm_wheels.ci.matrix.limits import minutes_of
 from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
 from rocm_wheels.model.project import Platform, Project
 
-Rows = Literal["cells", "first", "others", "tested", "families", "pythons", "lines"]
+Rows = Literal["cells", "first", "others", "tested", "families", "pythons", "companions", "lines"]
 Row = dict[str, Any]
 
 
@@ -29,8 +30,9 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     ``cells``: a row a cell; of them ``first`` are those that warm the cache, ``others`` the rest, ``tested``
     those with a machine to test on. ``families``: a row a family of a line and platform: a set of wheels.
     ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
-    thing (``given`` names it in the rows of cells). ``lines``: a row a torch
-    line and platform: a lock, a checkout.
+    thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
+    cell whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
+    lock, a checkout.
     """
     if rows == "lines":
         return [_line(group, prices) for group in grouped(cells, by_line).values()]
@@ -39,6 +41,10 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     if rows == "pythons":
         with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
         return [_python(group, prices) for group in grouped(with_shared, by_python).values()]
+    if rows == "companions":
+        with_companions = [one for one in cells if companions(one.cell.platform, one.cell.line)]
+        first = {one.cell for one in first_cells(cells, prices)}
+        return [_companions(group, prices, first) for group in grouped(with_companions, by_python).values()]
     wanted = {"first": "first", "tested": "tester"}.get(rows, "cell")
     found = [row for row in _cells(cells, prices) if row[wanted]]
     return [row for row in found if not row["first"]] if rows == "others" else found
@@ -51,40 +57,17 @@ def by_family(one: Built) -> tuple[str, Platform, str]:
 
 def _cells(cells: Sequence[Built], prices: Prices) -> list[Row]:
     first = {one.cell for one in first_cells(cells, prices)}
-    leads = {one.cell for one in leading_cells(cells, prices)}
-    return [_cell(one, prices, first=one.cell in first, leads=one.cell in leads) for one in cells]
+    return [_cell(one, prices, first=one.cell in first) for one in cells]
 
 
-def leading_cells(cells: Sequence[Built], prices: Prices) -> list[Built]:
-    """Return the cell of each Python that also builds what all families share and needs a torch.
-
-    It is the one that warms the cache, where that is among them.
-    """
-    first = {one.cell for one in first_cells(cells, prices)}
-    return [
-        min(group, key=lambda one: (one.cell not in first, prices.cell(one).hours, str(one.cell)))
-        for group in grouped(cells, by_python).values()
-    ]
-
-
-def built_in_cells(platform: Platform, line: str, *, leads: bool) -> list[Project]:
-    """Return what a cell builds: what is its family's, and where it leads, what all share and needs torch."""
-    before = shared_before(platform, line)
-    return [
-        project
-        for project in projects_on(platform, line)
-        if project not in before and (leads or not is_shared(project, platform))
-    ]
-
-
-def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
+def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
     cell, platform = one.cell, one.cell.platform
-    own = built_in_cells(platform, cell.line, leads=leads)
+    own = [project for project in projects_on(platform, cell.line) if not is_shared(project, platform)]
     names = [ROCM, TOOLS, *(project.name for project in own)]
     hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
     return {
         "cell": str(cell),
-        "name": f"{cell.family}-{tag_of(cell.python)}-{cell.line}-{platform}",
+        "name": _name(cell),
         "family": cell.family,
         "targets": ",".join(one.targets),
         "extras": _extras(one.targets),
@@ -93,13 +76,11 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
         "platform": platform,
         "rocm": one.rocm,
         "projects": " ".join(project.name for project in own),
-        "wheels": _files(project for project in own if not is_shared(project, platform)),
-        "companions": _files(project for project in own if is_shared(project, platform)),
+        "wheels": _files(own),
         "given": " ".join(project.name for project in shared_before(platform, cell.line)),
         "shared": f"{tag_of(cell.python)}-{cell.line}-{platform}",
         "builder": one.builder,
         "first": first,
-        "leads": leads,
         "minutes": _minutes(prices, platform, hours),
         "tests": " ".join(one.tests),
         "tester": one.tester,
@@ -109,9 +90,28 @@ def _cell(one: Built, prices: Prices, *, first: bool, leads: bool) -> Row:
 
 
 def _python(group: Sequence[Built], prices: Prices) -> Row:
+    cell = group[0].cell
+    return _for_all(group, prices, shared_before(cell.platform, cell.line))
+
+
+def _companions(group: Sequence[Built], prices: Prices, first: Collection[Cell]) -> Row:
+    """Return a row with the cell whose torch is built against, the first or the cheapest, and a reserve."""
+    cell = group[0].cell
+    by_cost = sorted(group, key=lambda one: (one.cell not in first, prices.cell(one).hours, str(one.cell)))
+    torch, reserve, *_ = [*(_name(one.cell) for one in by_cost), ""]
+    own = companions(cell.platform, cell.line)
+    return {
+        **_for_all(group, prices, own),
+        "wheels": _files(own),
+        "torch": torch,
+        "reserve": reserve,
+    }
+
+
+def _for_all(group: Sequence[Built], prices: Prices, projects: Iterable[Project]) -> Row:
     one = group[0]
     cell, platform, targets = one.cell, one.cell.platform, targets_of(group)
-    shared = [project.name for project in shared_before(platform, cell.line)]
+    shared = [project.name for project in projects]
     hours = sum(prices.step(name, len(targets), platform).hours for name in (ROCM, TOOLS, *shared))
     return {
         "name": f"{tag_of(cell.python)}-{cell.line}-{platform}",
@@ -168,6 +168,10 @@ def _files(projects: Iterable[Project]) -> str:
 def _extras(targets: Iterable[str]) -> str:
     """Return the extras of the package `rocm` that bring what GPUs need of it."""
     return ",".join(f"device-{target}" for target in targets)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.family}-{tag_of(cell.python)}-{cell.line}-{cell.platform}"
 
 
 def tag_of(python: str) -> str:

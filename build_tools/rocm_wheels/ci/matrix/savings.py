@@ -1,7 +1,7 @@
 """What it saves to do once what cells share, against building each cell from nothing.
 
 - a lock and a checkout, hipified, for each torch line and platform
-- ROCm and the wheels that every family can have (triton) for each Python of them
+- the wheels that serve every family (triton, torchaudio) for each Python of them
 - one cell of each of them first: it fills the compiler cache with the host's code for the others
 """
 
@@ -17,6 +17,7 @@ from rocm_wheels.ci.matrix.costs import (
     ROCM,
     TOOLS,
     Prices,
+    companions,
     is_shared,
     projects_on,
     shared_before,
@@ -96,12 +97,14 @@ def _once_a_line(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
 
 def _installed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
     """Each cell is built on a machine of its own: what is installed there is installed each time, and once
-    more for the wheels that are shared."""
-    with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
-    pythons = grouped(with_shared, by_python)
-    alone = _alone(name, cells, prices)
-    more = sum(prices.step(name, len(targets_of(group)), key[1]).hours for key, group in pythons.items())
-    return Saving(name, len(cells), alone, len(cells) + len(pythons), alone + more)
+    more for the wheels that are shared: before any torch is there, and after."""
+    alone, times, more = _alone(name, cells, prices), len(cells), 0.0
+    for shared in (shared_before, companions):
+        with_shared = [one for one in cells if shared(one.cell.platform, one.cell.line)]
+        for key, group in grouped(with_shared, by_python).items():
+            times += 1
+            more += prices.step(name, len(targets_of(group)), key[1]).hours
+    return Saving(name, len(cells), alone, times, alone + more)
 
 
 def _once_a_python(name: str, cells: Sequence[Built], prices: Prices) -> Saving:

@@ -1,8 +1,8 @@
 """``build-line.yml``: a torch line on a platform, from one lock to the wheels of every cell.
 
-What cells share is done once: a lock, checkouts with hipify, what all families of a Python have, and a
-first cell that fills the compiler cache. None of its jobs may write anything but artifacts and, where it is
-told so, the compiler cache: it runs the code of other projects.
+What cells share is done once: a lock, checkouts with hipify, what all families of a Python have (before
+there is a torch, and after), and a first cell that fills the compiler cache. None of its jobs may write
+anything but artifacts and, where it is told so, the compiler cache: it runs the code of other projects.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ GIVEN = {
     "rocm_index": ("index that has the ROCm packages", ...),
     "build_image": ("image to build in, by digest; empty: on the machine itself", ""),
 }
-_OUTPUTS = ("line", "pythons", "first", "others")
+_OUTPUTS = ("line", "pythons", "first", "others", "companions")
 _ROWS = {
     "line": "lines",
     "pythons": "pythons",
     "first": "first",
     "others": "others",
+    "companions": "companions",
 }
 _SELECTED = {
     "TRIGGER": "${{ inputs.trigger }}",
@@ -83,6 +84,7 @@ def build_line(pieces: Pieces) -> Workflow:
             "shared": _shared(pieces),
             "first": _cells(pieces, "first"),
             "others": _cells(pieces, "others"),
+            "companions": _companions(pieces),
         },
     }
 
@@ -152,7 +154,6 @@ def _cells(pieces: Pieces, which: str) -> Job:
     """
     build = run("build", _BUILD, _build_environment())
     given = run("build with what is given", f"{_BUILD} --triton-wheel shared", _build_environment())
-    companions = pieces.upload("companions-${{ matrix.shared }}", "${{ matrix.companions }}")
     steps = [
         *_with_sources(pieces),
         pieces.restore_cache(),
@@ -160,7 +161,6 @@ def _cells(pieces: Pieces, which: str) -> Job:
         when(given, "${{ matrix.given != '' }}"),
         when(build, "${{ matrix.given == '' }}"),
         pieces.upload("wheels-${{ matrix.name }}", "${{ matrix.wheels }}"),
-        when(companions, "${{ matrix.leads && matrix.companions != '' }}"),
     ]
     counted = f"needs.lock.outputs.{which}_count != '0'"
     condition = f"!cancelled() && needs.sources.result == 'success' && {counted}"
@@ -172,6 +172,36 @@ def _cells(pieces: Pieces, which: str) -> Job:
         if_=expression(condition),
         name="build (${{ matrix.name }})",
         strategy=each(which, of="lock"),
+        container=_container(),
+    )
+
+
+def _companions(pieces: Pieces) -> Job:
+    """Return the job that builds what serves every family, against the torch of one, for targets of all.
+
+    It is apart from the cell whose torch that is: where it fails, it alone is done again, and no torch; and
+    where that cell has failed, another's torch does.
+    """
+    torch = pieces.download("wheels-${{ matrix.torch }}", "torch")
+    reserve = pieces.download("wheels-${{ matrix.reserve }}", "torch")
+    one_or_other = {"id": "torch", "continue-on-error": "${{ matrix.reserve != '' }}"}
+    return job(
+        "${{ matrix.builder }}",
+        "${{ matrix.minutes }}",
+        [
+            *_with_sources(pieces),
+            {**one_or_other, **torch},
+            when(reserve, "${{ steps.torch.outcome == 'failure' }}"),
+            pieces.restore_cache(),
+            run("build against a torch", f"{_BUILD} --pytorch-wheel torch", _build_environment()),
+            pieces.upload("companions-${{ matrix.name }}", "${{ matrix.wheels }}"),
+        ],
+        needs=["lock", "sources", "first", "others"],
+        if_=expression(
+            "!cancelled() && needs.sources.result == 'success' && needs.lock.outputs.companions_count != '0'"
+        ),
+        name="companions (${{ matrix.name }})",
+        strategy=each("companions", of="lock"),
         container=_container(),
     )
 
