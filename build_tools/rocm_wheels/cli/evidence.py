@@ -102,7 +102,7 @@ def found_by(what: str) -> dict[str, str]:
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Results: of verify --json, resolve-check --json, smoke tests, or JUnit XML (also a folder of it).",
+    help="Results: of verify, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
 )
 @click.option(
     "--wheels",

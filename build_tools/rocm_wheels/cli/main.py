@@ -42,6 +42,7 @@ COMMANDS = {
     "doctor": ("doctor:command", "Say what is wrong with this machine for torch, and what to do."),
     "benchmark": ("benchmark:command", "Measure the installed torch on this machine."),
     "smoke-tests": ("smoke_tests:command", "Test an installed torch part by part, on each kind of GPU."),
+    "torch-tests": ("torch_tests:command", "Run torch's own tests, of the commit that it was built from."),
     "stage": ("stage:command", "Make a set of wheels in a store, with an index of its own."),
     "finalize": ("finalize:command", "Make a set with final versions out of one with pre-releases."),
     "releases": ("releases:command", "List the sets of a store."),

@@ -101,7 +101,7 @@ def command(  # noqa: PLR0917 - one parameter an option
     env = environment()
     started_by = env.pop(_STARTED_BY, "") or sys.executable
     asked = Asked(
-        python=_program(target_python or Path(started_by)),
+        python=program(target_python or Path(started_by)),
         folder=home() / "smoke-tests",
         policy=next(one for one in POLICIES if one == gpu_policy),
         targets=parse_targets(amdgpu_family, what="--amdgpu-family") if amdgpu_family else None,
@@ -149,7 +149,7 @@ def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
             log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
 
 
-def _program(python: Path) -> Path:
+def program(python: Path) -> Path:
     """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
     from rocm_wheels.errors import UsageError
 

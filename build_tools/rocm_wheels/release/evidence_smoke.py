@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -100,6 +100,11 @@ def _refuse_other_tools(found: _Smoke, counts: Counts, source: Path) -> None:
         raise DataError(f"{source} names {', '.join(found.gfx)}, and no test passed on a GPU")
 
 
+def choosing(words: Iterable[str]) -> list[str]:
+    """Return the words that may choose among tests, of those that pytest was given."""
+    return [word for word in words if not _CHOOSES_NOTHING.fullmatch(word)]
+
+
 def _selected(found: _Smoke) -> str:
     """Return how tests were chosen; "" where all were run, or those left out failed to run.
 
@@ -107,7 +112,7 @@ def _selected(found: _Smoke) -> str:
     """
     if found.selection is None:  # of a version that put the words behind its name
         return found.tool.partition(" smoke tests")[2].strip(" ()")
-    words = [word for word in found.selection.pytest_args if not _CHOOSES_NOTHING.fullmatch(word)]
+    words = choosing(found.selection.pytest_args)
     left_out = f"{found.selection.deselected} left out" if found.selection.deselected else ""
     return ", ".join(filter(None, [shell_line(words) if words else "", left_out]))
 

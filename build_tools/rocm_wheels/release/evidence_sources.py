@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.release.evidence import Evidence
@@ -13,12 +14,15 @@ from rocm_wheels.release.evidence_given import NO_GPU, Given
 from rocm_wheels.release.evidence_junit import read_reports, report_files
 from rocm_wheels.release.evidence_results import evidence_of_resolver, evidence_of_verify
 from rocm_wheels.release.evidence_smoke import evidence_of_smoke
+from rocm_wheels.release.evidence_torch import evidence_of_torch, is_of_torch, records_in
 from rocm_wheels.release.gate.needed import pythons_of
 from rocm_wheels.wheels.members import digest_of_file
 
 
 def read_results(paths: Sequence[Path], given: Given) -> list[Evidence]:
     """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
+
+    A folder that ``torch-tests`` wrote is the records in it.
 
     Raises UsageError, DataError or ReleaseError for a file that is not there, is nothing that we know, is
     not whole (JUnit reports that are not whole make a failure), or speaks of other wheels.
@@ -27,8 +31,12 @@ def read_results(paths: Sequence[Path], given: Given) -> list[Evidence]:
         raise UsageError(
             f"there is no {absent[0]}", tip="no results are no evidence; look why none were written"
         )
+    paths = [own for path in paths for own in (records_in(path) if path.is_dir() else []) or [path]]
     reports = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
-    found = [one for path in paths if path not in reports for one in _of_json(path, given)]
+    read = [(path, _json(path)) for path in paths if path not in reports]
+    found = [one for path, value in read if not is_of_torch(value) for one in _of_json(path, value, given)]
+    if records := [(path, value) for path, value in read if is_of_torch(value)]:
+        found += evidence_of_torch(records, given)
     if reports:
         found.append(_of_reports(reports, given))
     elif given.reports is not None:
@@ -52,12 +60,15 @@ def hashed(paths: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _of_json(path: Path, given: Given) -> list[Evidence]:
+def _json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as broken:  # also what is no UTF-8, or nested without end
         tip = "an empty or truncated result is none: look why it is, and run again"
         raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
+
+
+def _of_json(path: Path, value: Any, given: Given) -> list[Evidence]:
     if isinstance(value, list):
         return evidence_of_verify(value, path, given)
     if isinstance(value, dict) and "checks" in value:
@@ -66,7 +77,7 @@ def _of_json(path: Path, given: Given) -> list[Evidence]:
         return evidence_of_smoke(value, path, given)
     raise DataError(
         f"{path} holds no results that we know",
-        tip="we know those of verify --json, resolve-check --json and the smoke tests, and JUnit XML",
+        tip="we know those of verify and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
     )
 
 

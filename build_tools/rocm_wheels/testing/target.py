@@ -25,7 +25,8 @@ for one in importlib.metadata.distributions():
         url = json.loads(url) if url else None
         found.setdefault(name, {"version": one.version, "place": str(place), "url": url})
 there = {name: importlib.util.find_spec(name) is not None for name in ("torch", "pytest")}
-print(json.dumps({"executable": sys.executable, "there": there, "installed": found}))
+python = "%d.%d" % sys.version_info[:2]
+print(json.dumps({"python": python, "there": there, "installed": found}))
 """
 
 
@@ -43,7 +44,7 @@ class Distribution:
 class Target:
     """The Python that is tested. ``version``, ``kind`` and ``of`` are torch's, "" when it does not start.
 
-    ``devices`` are the targets of the GPUs that torch numbers, in its order.
+    ``devices`` are the targets of the GPUs that torch numbers, in its order; ``python_version``: ``3.12``.
     """
 
     python: Path
@@ -52,6 +53,7 @@ class Target:
     kind: str = ""
     of: str = ""
     devices: tuple[str, ...] = ()
+    python_version: str = ""
 
     @property
     def torch_version(self) -> str:
@@ -85,7 +87,7 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
         )
     if not answer["there"]["pytest"]:
         raise ChecksError(
-            f"pytest is not installed in {python}, and the smoke tests run there",
+            f"pytest is not installed in {python}, and the tests run there",
             tip=f"{python} -m pip install pytest (or: uv pip install --python {python} pytest)",
         )
     installed = tuple(
@@ -100,6 +102,7 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
         kind=str(facts.get("kind", "")),
         of=str(facts.get("of", "")),
         devices=tuple(str(one["arch"]) for one in facts.get("devices", ())),
+        python_version=answer["python"],
     )
 
 

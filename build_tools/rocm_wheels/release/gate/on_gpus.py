@@ -27,7 +27,10 @@ _COMMANDS = {
         " (build_tools/run_pytorch_smoke_tests.py --amdgpu-family GFX --require-gpu --wheels WHEELS)",
         "smoke-results/results.json",
     ),
-    "tests": ("", "JUNIT.xml --gfx GFX --wheels TORCH.whl"),
+    "tests": (
+        " (build_tools/run_pytorch_tests.py --amdgpu-family GFX --wheels WHEELS)",
+        "torch-test-results",
+    ),
 }
 _WHAT = {"smoke": "the smoke tests", "tests": "torch's own tests"}
 

@@ -1,0 +1,281 @@
+"""``torch-tests`` and ``run_pytorch_tests.py``: torch's own tests, of the commit that it was built from."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.smoke_tests import program
+from rocm_wheels.cli.torch_test_sources import test_sources
+from rocm_wheels.errors import ChecksError, UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.gpus.gpu import Gpu
+    from rocm_wheels.testing.target import Target
+    from rocm_wheels.testing.torch_tests.records import TorchResults
+    from rocm_wheels.testing.torch_tests.running import Order, Place
+    from rocm_wheels.testing.torch_tests.sources import TestSources
+
+_STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was
+_FAILED, _NO_TESTS = 1, 5  # as pytest's
+
+_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
+
+The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
+--lock, or a folder (--pytorch-dir) that is of that commit. Each file runs in a process of its own. A test
+that crashes or hangs ends its process and nothing else: the rest of the file goes on behind it. Killed, the
+same command carries on; of other wheels, tests or options it begins anew.
+
+What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are run, and told apart from new ones;
+what is known to hang or crash is not run, by exact name, and shown. Exit code: 0 when all passed that is not
+known to fail, 1 when not, or something was not run, 5 for no tests, 16 where torch or pytest is missing.
+
+\b
+Examples:
+  rocm-wheels torch-tests --target-python .venv/bin/python --wheels wheels --amdgpu-family gfx94X-dcgpu
+  rocm-wheels torch-tests --lock sources.lock.json --include test_nn -k Conv --dry-run
+"""
+
+
+class _Several(click.Command):
+    """A command whose ``--include`` and ``--exclude`` take all words up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the option before each of its words: ``--include test_nn test_torch`` is how people have it."""
+        end = args.index("--") if "--" in args else len(args)
+        spread: list[str] = []
+        option = ""
+        for word in args[:end]:
+            if word.startswith("-"):
+                option = word if word in {"--include", "--exclude"} else ""
+            elif option and spread[-1:] != [option]:
+                spread.append(option)
+            spread.append(word)
+        return super().parse_args(ctx, [*spread, *args[end:]])
+
+
+@click.command("run-pytorch-tests", cls=_Several, help=_HELP)
+@click.option(
+    "--amdgpu-family", metavar="FAMILY", help="Test only GPUs of this family or target.  [default: any]"
+)
+@click.option(
+    "--gpu-policy",
+    type=click.Choice(["unique", "all", "first"]),
+    default="unique",
+    show_default=True,
+    help="Test one GPU of each target, all of them one by one, or the first alone.",
+)
+@click.option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
+@click.option(
+    "--target-python",
+    type=GivenPath(),
+    metavar="PATH",
+    help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
+)
+@click.option(
+    "--wheels",
+    type=GivenPath(),
+    multiple=True,
+    metavar="PATH",
+    help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
+)
+@click.option(
+    "--lock", type=GivenPath(), metavar="FILE", help="Take the tests of this lock [default: of torch's own]."
+)
+@click.option(
+    "--pytorch-dir",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources].",
+)
+@click.option("--allow-version-mismatch", is_flag=True, help="Run tests of another torch: no evidence.")
+@click.option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
+@click.option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
+@click.option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
+@click.option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
+@click.option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
+@click.option(
+    "-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Limit of a test.  [900]"
+)
+@click.option(
+    "--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]"
+)
+@click.option("--fresh", is_flag=True, help="Begin anew, where a run of the same was ended.")
+@click.option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
+@click.option(
+    "--output-dir",
+    type=GivenPath(file_okay=False),
+    default="torch-test-results",
+    show_default=True,
+    help="Where results go: a folder for each GPU.",
+)
+@click.option(
+    "--mirror-dir",
+    metavar="DIR",
+    envvar="ROCM_WHEELS_MIRROR_DIR",
+    show_envvar=True,
+    help="Folder of bare repositories that all checkouts share; made when missing.",
+)
+@click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
+def command(**given: Any) -> int:
+    """Find torch, its tests and GPUs, run, show what came of it."""
+    from rocm_wheels.testing.target import ask_target
+    from rocm_wheels.workspace import home
+
+    env = environment()
+    started_by = env.pop(_STARTED_BY, "") or sys.executable
+    addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
+    python = program(given["target_python"] or Path(started_by))
+    target = ask_target(python, home() / "smoke-tests" / "looking.py", env)
+    sources = test_sources(given, target, env)
+    there = _places(given, target, env)
+    order = _order(given, target, sources, addopts, there[0].env)
+    if given["dry_run"]:
+        _show_plan(order, there)
+        return 0
+    made = [_one(order, place, Path(given["output_dir"]), env) for place in there]
+    if not any(one.counts.get("passed") or one.counts.get("skipped") for one in made) and all(
+        one.good for one in made
+    ):
+        log.warn("no test was run")
+        return _NO_TESTS
+    return 0 if all(one.good for one in made) else _FAILED
+
+
+def _one(order: Order, place: Place, folder: Path, env: Mapping[str, str]) -> TorchResults:
+    """Run in one place; show what came of it, also where that was interrupted."""
+    from rocm_wheels.testing.torch_tests.records import read_record
+    from rocm_wheels.testing.torch_tests.running import run_on
+    from rocm_wheels.testing.torch_tests.shown import markdown_table, next_line, text_table
+
+    own = folder / place.label
+    try:
+        results = run_on(order, place, own, click.echo)
+    except KeyboardInterrupt:
+        if (so_far := read_record(own)) is not None:
+            click.echo("\n" + text_table(so_far))
+        raise
+    click.echo("\n" + text_table(results))
+    click.echo(next_line(results, own))
+    if page := env.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write(markdown_table(results))
+        except OSError as failure:  # the results are written all the same
+            log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
+    return results
+
+
+def _order(
+    given: Mapping[str, Any],
+    target: Target,
+    sources: TestSources,
+    addopts: Sequence[str],
+    env: Mapping[str, str],
+) -> Order:
+    from rocm_wheels.model.torch_tests import torch_tests
+    from rocm_wheels.testing.torch_tests.part import words_of
+    from rocm_wheels.testing.torch_tests.plan import Selection, plan_parts
+    from rocm_wheels.testing.torch_tests.running import Order
+    from rocm_wheels.testing.wheels import wheels_under_test
+
+    table = torch_tests()
+    shard, shards = given["shard"], given["num_shards"]
+    if (shard is None) != (shards is None) or (shard or 1) > (shards or 1):
+        raise UsageError(
+            "--shard and --num-shards belong together", tip="for example: --shard 2 --num-shards 4"
+        )
+    chosen = Selection(
+        suite=_suite(given["suite"]),
+        include=_files(given["include"]),
+        exclude=_files(given["exclude"]),
+        shard=shard or 1,
+        shards=shards or 1,
+        words=words_of(addopts, given["expression"], given["pytest_args"]),
+    )
+    suite = table.suites[chosen.suite]
+    parts, left = plan_parts(suite, chosen, sources.tests, target.python, {**env, **table.environment})
+    waiting = table.waiting
+    return Order(
+        target=target,
+        python_version=target.python_version,
+        sources=sources,
+        chosen=chosen,
+        parts=parts,
+        left_out={file: row.reason for row in left for file in row.files},
+        table=table,
+        files=wheels_under_test(target.installed, given["wheels"]),
+        limits=(
+            given["timeout"] or waiting.test_minutes * 60,
+            given["file_timeout"] or waiting.file_minutes * 60,
+        ),
+        fresh=given["fresh"],
+    )
+
+
+def _suite(name: str) -> str:
+    from rocm_wheels.model.torch_tests import torch_tests
+    from rocm_wheels.records import did_you_mean
+
+    suites = torch_tests().suites
+    if name not in suites:
+        raise UsageError(
+            f"there is no suite {name}{did_you_mean(name, suites)}", tip=f"suites: {', '.join(suites)}"
+        )
+    return name
+
+
+def _files(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
+    return tuple(dict.fromkeys(word.removesuffix(".py") for name in names for word in name.split()))
+
+
+def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) -> list[Place]:
+    from rocm_wheels.gpus.look import look
+    from rocm_wheels.model.gfx import parse_targets
+    from rocm_wheels.model.torch_tests import torch_tests
+    from rocm_wheels.testing.sessions import POLICIES, chosen_gpus
+    from rocm_wheels.testing.torch_tests.running import places
+
+    family = given["amdgpu_family"]
+    targets = parse_targets(family, what="--amdgpu-family") if family else None
+    every = torch_tests().suites[_suite(given["suite"])].gpus == "every"
+    hardware = look(env, vendors=("amd",))
+    for fault in hardware.faults:
+        log.warn(fault)
+    policy = "all" if every else next(one for one in POLICIES if one == given["gpu_policy"])
+    chosen: list[Gpu] = chosen_gpus(hardware.usable, policy, targets)
+    if chosen and target.kind not in ("rocm", ""):
+        log.warn(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
+        chosen = []
+    if not chosen and (targets is not None or given["require_gpu"]):
+        of = f" of {family}" if family else ""
+        raise ChecksError(
+            f"no GPU{of} is here to run torch's tests on", tip="without either option: on the CPU"
+        )
+    return places(chosen, env, every=every)
+
+
+def _show_plan(order: Order, there: Sequence[Place]) -> None:
+    from rocm_wheels.testing.torch_tests.running import known_of
+
+    click.echo(
+        f"torch {order.target.torch_version}, tests of {order.sources.commit or order.sources.version}"
+    )
+    for place in there:
+        click.echo(f"on {place.label}: {', '.join(part.name for part in order.parts)}")
+        for name in known_of(order, place.gfx).not_run():
+            click.echo(f"  not run: {name}")
+    for file, why in order.left_out.items():
+        click.echo(f"left out: {file}: {why}")

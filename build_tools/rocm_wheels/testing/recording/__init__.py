@@ -1,0 +1,1 @@
+"""What runs inside the pytest that is tested, on its search path: nothing here imports rocm-wheels."""

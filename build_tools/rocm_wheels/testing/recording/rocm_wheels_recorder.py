@@ -1,0 +1,144 @@
+"""A plugin of pytest, in the Python that is tested: it writes down at once what came of each test.
+
+The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to, ``done``
+are names of tests that were run before, ``left_out`` those that are not to be run (``FILE::name`` is meant in
+every class), ``limit`` the seconds that one may take: then its process says where it is, and ends.
+
+What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
+then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, at last ``{"finished":
+exit code}``: a process that ends without it was ended. Nothing of rocm-wheels is imported: it is not there.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_OPTION = "--rocm-wheels-recording"
+_LINES, _COLUMNS = 15, 500  # of a reason
+
+
+class Recorder:
+    """Writes to one file."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        """``said`` is what is described above."""
+        self._path = Path(said["outcomes"])
+        self._done, self._left_out = frozenset(said["done"]), frozenset(said["left_out"])
+        self._limit = float(said["limit"])
+        self._process = os.getpid()
+        self._stderr = os.dup(_stderr())  # pytest captures the other one
+        self._unchosen = 0
+        self._own = 0  # tests that this plugin deselects
+        self._left: list[str] = []
+        self._reports: list[pytest.TestReport] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Take away what was run before, and what is not to be run: after all others have chosen."""
+        left = [item for item in items if self._names(item.nodeid) & self._left_out]
+        self._left = [item.nodeid for item in left]
+        gone = [item for item in items if item in left or item.nodeid in self._done]
+        if gone:
+            items[:] = [item for item in items if item not in set(gone)]
+            self._own += len(gone)
+            config.hook.pytest_deselected(items=gone)
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Count what somebody chose not to run."""
+        self._unchosen += len(items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note all names, those of a run before as well."""
+        planned = [item.nodeid for item in session.items]
+        self._write({"planned": planned, "left_out": self._left, "unchosen": self._unchosen - self._own})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot be read."""
+        if report.failed:
+            self._outcome(report.nodeid or "collection", "failed", 0.0, f"not read: {_said(report)}")
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note the test that runs now."""
+        self._reports = []
+        self._write({"begun": nodeid})
+        faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the report of a phase, of a part of a test, or of one try of several."""
+        self._reports.append(report)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Put together what belongs to a test; one that passed when it was run again says so."""
+        faulthandler.cancel_dump_traceback_later()
+        reports, self._reports = self._reports, []
+        again = [one for one in reports if str(one.outcome) == "rerun"]
+        rest = [one for one in reports if one not in again]
+        bad, skipped = [one for one in rest if one.failed], [one for one in rest if one.skipped]
+        seconds = sum(one.duration for one in reports)
+        if bad:
+            self._outcome(nodeid, "failed", seconds, _said(bad[0]))
+        elif skipped and all(one in skipped or one.when != "call" for one in rest):
+            self._outcome(nodeid, "skipped", seconds, _said(skipped[0]))
+        elif not any(one.when == "call" for one in rest):
+            self._outcome(nodeid, "failed", seconds, "it was begun, and its end is not told")
+        else:
+            words = f"passed after it had failed {len(again)} times: {_said(again[0])}" if again else ""
+            self._outcome(nodeid, "passed", seconds, words)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Note that pytest came to its end."""
+        self._write({"finished": int(exitstatus)})
+
+    def _outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
+        self._write({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if os.getpid() != self._process:
+            return  # a test that forked: what the child goes on to do is no outcome
+        with self._path.open("a", encoding="utf-8") as sink:
+            sink.write(json.dumps(line) + "\n")
+
+    @staticmethod
+    def _names(nodeid: str) -> set[str]:
+        file, _, test = nodeid.partition("::")
+        return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
+
+
+def _stderr() -> int:
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, ValueError, OSError):  # replaced by something without a number
+        return 2
+
+
+def _said(report: Any) -> str:
+    """Return why a test failed or was skipped, in a few lines."""
+    if reason := getattr(report, "wasxfail", ""):
+        return f"expected to fail: {reason}"
+    longrepr = report.longrepr
+    if report.skipped and isinstance(longrepr, (tuple, list)):
+        return str(longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(longrepr, "reprcrash", None)
+    text = str(crash.message) if crash is not None and crash.message else str(longrepr).strip()
+    lines = text.splitlines()
+    shown = lines if crash is not None else lines[-_LINES:]  # of a traceback the end says what happened
+    return "\n".join(line[:_COLUMNS] for line in shown[:_LINES])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.addoption(_OPTION, default="", help="what rocm-wheels is to know of each test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to record, where that is asked for."""
+    if path := config.getoption(_OPTION):
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        config.pluginmanager.register(Recorder(said), "rocm-wheels-recorder")

@@ -1,0 +1,144 @@
+"""Which files of torch's tests are run: those of a suite, chosen and shared out."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rocm_wheels import log
+from rocm_wheels.errors import ChecksError, UsageError
+from rocm_wheels.model.torch_tests import Group, LeftOut, Suite
+from rocm_wheels.process import run
+from rocm_wheels.records import did_you_mean
+
+_LISTED = re.compile(r"    (\S+) (\d+)/(\d+)")
+_LISTING_SECONDS = 600.0
+_TOLD = 15
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
+
+    ``environment`` is its own alone.
+    """
+
+    file: str
+    share: int = 1
+    shares: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name in results: ``test_nn``, ``test_ops 2/3``."""
+        return self.file if self.shares == 1 else f"{self.file} {self.share}/{self.shares}"
+
+    @property
+    def slug(self) -> str:
+        """Its name as that of a file."""
+        return re.sub(r"[^\w-]+", "-", self.name)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1."""
+
+    suite: str = "default"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    shard: int = 1
+    shards: int = 1
+    words: tuple[str, ...] = ()
+
+
+def plan_parts(
+    suite: Suite, chosen: Selection, tests: Path, python: Path, env: Mapping[str, str]
+) -> tuple[list[Part], list[LeftOut]]:
+    """Return what is run, in order, and what the table leaves out of what is listed.
+
+    ``include`` names files instead of those of the suite, whatever it leaves out. Raises UsageError for names
+    of files that there are not, and where nothing is left; ChecksError where run_test.py lists nothing.
+    """
+    for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
+        _refuse_strangers(option, names, tests)
+    skipped: list[LeftOut] = []
+    if chosen.include:
+        own = {file: group.environment for group in suite.groups for file in group.files}
+        parts = _shared([Part(one, environment=own.get(one, {})) for one in chosen.include], chosen)
+    else:
+        parts = []
+        for group in suite.groups:
+            found = _listed(group, chosen, tests, python, env) if group.listed_by else _named(group, chosen)
+            parts += found
+            there = {part.file for part in found}
+            skipped += [row for row in suite.left_out if there & set(row.files) and row not in skipped]
+        without = {file for row in suite.left_out for file in row.files}
+        parts = [part for part in parts if part.file not in without]
+    parts = [part for part in parts if part.file not in chosen.exclude]
+    _refuse_strangers(f"the suite {chosen.suite}", [part.file for part in parts], tests)
+    if not parts:
+        raise UsageError("no file of tests is left to run", tip="--dry-run shows what a choice comes to")
+    return parts, skipped
+
+
+def _named(group: Group, chosen: Selection) -> list[Part]:
+    return _shared([Part(one, environment=group.environment) for one in group.files], chosen)
+
+
+def _shared(parts: list[Part], chosen: Selection) -> list[Part]:
+    """Return the files of one shard: every so manieth, so that neighbours are spread."""
+    return parts[chosen.shard - 1 :: chosen.shards]
+
+
+def _listed(group: Group, chosen: Selection, tests: Path, python: Path, env: Mapping[str, str]) -> list[Part]:
+    """Return what torch's own run_test.py would run: it knows the platform, and shares out by time."""
+    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run"]
+    argv += ["--shard", str(chosen.shard), str(chosen.shards)]
+    said: list[str] = []
+    log.note("asking test/run_test.py which files there are")
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
+        code = run(
+            argv,
+            env={**env, **group.environment, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
+            cwd=tests,
+            on_line=said.append,
+            timeout=_LISTING_SECONDS,
+            check=None,
+            what="run_test.py",
+        ).returncode
+    last = "".join(f"\n  | {line}" for line in said[-_TOLD:])
+    needed = tests.parent / ".ci" / "docker" / "requirements-ci.txt"
+    if code:
+        raise ChecksError(
+            f"run_test.py lists no tests, and ended with {code}:{last}",
+            tip=f"it needs more than pytest: {python} -m pip install -r {needed}",
+        )
+    parts: list[Part] = []
+    inside = False
+    for line in said:
+        if line.startswith("Name: "):
+            inside = line.startswith("Name: tests to run")
+        elif inside and line.startswith("    "):
+            found = _LISTED.fullmatch(line.rstrip())
+            if found is None:
+                raise ChecksError(
+                    f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
+                )
+            parts.append(Part(found[1], int(found[2]), int(found[3]), group.environment))
+    if not parts:
+        raise ChecksError(f"run_test.py lists no tests:{last}", tip="look at what it says with --dry-run")
+    return parts
+
+
+def _refuse_strangers(what: str, names: Sequence[str], tests: Path) -> None:
+    for name in names:
+        if (tests / f"{name}.py").is_file():
+            continue
+        there = [path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")]
+        raise UsageError(
+            f"{what} names {name}, and there is no {tests / name}.py{did_you_mean(name, there)}",
+            tip="name files of test/ without .py: test_nn, nn/test_pooling",
+        )

@@ -1,0 +1,142 @@
+"""Test sources: of which commit they are, and whether the installed torch was built from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels import log
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.lock.file import parse_lock
+from rocm_wheels.sources.state import read_state
+from rocm_wheels.testing.target import Distribution, Target
+
+TORCH = "pytorch"  # its name in locks
+_INSIDE = "sources.lock.json"  # pipeline.provenance writes it into wheels
+_SHA = re.compile(r"git_version\s*=\s*['\"]([0-9a-f]{40})['\"]")
+_ALLOW = "take the sources of its commit (--lock), or say that it is meant: --allow-version-mismatch"
+
+
+@dataclass(frozen=True)
+class TestSources:
+    """A folder with torch's sources. ``commit`` is upstream's, "" where nobody says it.
+
+    ``doubt`` says why they may not be those of the installed torch; "" where they are known to be.
+    """
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    folder: Path
+    commit: str
+    version: str
+    doubt: str = ""
+
+    @property
+    def tests(self) -> Path:
+        """The folder of the tests."""
+        return self.folder / "test"
+
+
+def commit_of_torch(target: Target) -> str:
+    """Return the commit that the installed torch was built from, "" where it does not say.
+
+    A wheel of ours has its lock inside: what torch itself names is what hipify committed there.
+    """
+    torch = _torch(target)
+    lock = torch.place / _INSIDE
+    if lock.is_file():
+        locked = parse_lock(lock.read_text(encoding="utf-8"), name=str(lock)).projects.get(TORCH)
+        if locked is not None:
+            return locked.commit
+    file = torch.place.parent / "torch" / "version.py"
+    found = _SHA.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return found[1] if found else ""
+
+
+def lock_of_torch(target: Target) -> Path:
+    """Return the lock inside the installed torch. Raises UsageError where there is none."""
+    lock = _torch(target).place / _INSIDE
+    if not lock.is_file():
+        raise UsageError(
+            f"torch {target.torch_version} has no lock inside: nothing says which tests are its own",
+            tip="name the lock that it was built from: --lock sources.lock.json; or a folder: --pytorch-dir",
+        )
+    return lock
+
+
+def look_at_sources(
+    folder: Path, target: Target, env: Mapping[str, str], *, allow_other: bool
+) -> TestSources:
+    """Return what a folder of sources is of. ``allow_other``: also where that is another torch.
+
+    Raises DataError for a folder that has no tests of torch, UsageError for tests of another torch.
+    """
+    if not (folder / "test").is_dir() or not (folder / "version.txt").is_file():
+        raise DataError(
+            f"{folder} is no checkout of torch: it has no test/ or no version.txt",
+            tip="name its folder: --pytorch-dir DIR, or have it checked out: --lock sources.lock.json",
+        )
+    version = (folder / "version.txt").read_text(encoding="utf-8").strip()
+    commit, changed = _commit(folder, env)
+    found = TestSources(folder, commit, version)
+    installed = commit_of_torch(target)
+    doubt = _doubt(found, target, installed)
+    if doubt and not allow_other:
+        raise UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW)
+    if doubt:
+        log.warn(f"{doubt}: what fails may be the fault of that alone")
+    elif not commit or not installed:
+        who = folder if not commit else f"torch {target.torch_version}"
+        doubt = f"only versions are compared: {who} does not say of which commit it is"
+        log.warn(doubt)
+    elif changed:
+        doubt = f"files of {folder}/test were changed: {changed}"
+        log.warn(doubt)
+    return TestSources(folder, commit, version, doubt)
+
+
+def _doubt(sources: TestSources, target: Target, installed: str) -> str:
+    """Say in what sources and the installed torch differ, "" where in nothing that both tell."""
+    if sources.commit and installed:
+        if sources.commit == installed:
+            return ""
+        return (
+            f"the tests are of {sources.commit[:12]} ({sources.version}), "
+            f"and torch {target.torch_version} was built from {installed[:12]}"
+        )
+    own, other = _release(sources.version), _release(target.torch_version)
+    if own is None or other is None or own != other:
+        return f"the tests are of torch {sources.version}, and {target.torch_version} is installed"
+    return ""
+
+
+def _commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the commit of a folder and which of its tests somebody changed; "" for no repository."""
+    if not (folder / ".git").exists():
+        return "", ""
+    git = Git(folder, env)
+    state = read_state(git_directory(git))
+    commit = state.upstream if state is not None else git.text("rev-parse", "HEAD")
+    changed = git.text("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", "test")
+    return commit, ", ".join(line[3:] for line in changed.splitlines()[:3])
+
+
+def _release(text: str) -> tuple[int, ...] | None:
+    try:
+        return Version(text).release
+    except InvalidVersion:
+        return None
+
+
+def _torch(target: Target) -> Distribution:
+    found = next((one for one in target.installed if one.name == "torch"), None)
+    if found is None:
+        raise UsageError(
+            f"the torch of {target.python} is no installed distribution", tip="install its wheel"
+        )
+    return found

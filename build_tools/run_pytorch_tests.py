@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Run torch's own tests, of the commit that the installed torch was built from, on each kind of GPU here.
+
+run_pytorch_tests.py [--amdgpu-family gfx94X-dcgpu] [--lock FILE | --pytorch-dir DIR] [--include test_nn]
+    [--shard 1 --num-shards 4] [-k EXPR] [--dry-run] [-- PYTEST ARGS]
+"""
+
+import os
+import sys
+
+import _door
+
+if __name__ == "__main__":
+    os.environ.setdefault("ROCM_WHEELS_STARTED_BY", sys.executable)  # its torch is meant, whoever goes on
+    _door.enter("rocm_wheels.cli.torch_tests:command")

@@ -1,0 +1,285 @@
+"""Torch's own tests through a stand-in for torch: miniature files that pass, fail, die, hang, fork, skip."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rocm_wheels.cli.torch_tests import command
+from rocm_wheels.errors import ChecksError, UsageError
+from rocm_wheels.model.torch_tests import KnownTests, torch_tests
+from rocm_wheels.testing.target import Distribution, Target
+from rocm_wheels.testing.torch_tests.plan import Part, Selection, plan_parts
+from rocm_wheels.testing.torch_tests.records import TorchResults, read_record
+from rocm_wheels.testing.torch_tests.running import Order, Place, run_on
+from rocm_wheels.testing.torch_tests.shown import next_line, text_table
+from rocm_wheels.testing.torch_tests.sources import TestSources, look_at_sources
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
+COMMIT = "1" * 40
+
+MINI = """
+import os, signal, time, unittest
+
+class TestMini(unittest.TestCase):
+    def test_a(self):
+        pass
+    def test_b_fails(self):
+        self.assertEqual(1, 2, "a sum")
+    def test_c_dies(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    def test_d_forks(self):
+        if os.fork() == 0:
+            os._exit(3)
+        os.wait()
+    def test_e_is_known(self):
+        self.fail("as ever")
+    @unittest.skip("not today")
+    def test_f_skips(self):
+        pass
+    def test_g_hangs(self):
+        time.sleep(600)
+    def test_h(self):
+        assert os.environ["OF_ALL"] == "1"
+    def test_i_was_known(self):
+        pass
+    def test_j_takes_all_with_it(self):
+        os.kill(0, signal.SIGKILL)
+"""
+KNOWN = [
+    {"tests": ["test_mini.py::test_e_is_known", "test_mini.py::test_i_was_known"], "effect": "fails"},
+    {"tests": ["test_mini.py::TestMini::test_j_takes_all_with_it"], "effect": "crashes"},
+]
+LISTER = """
+import os, sys
+assert os.environ["PYTORCH_TEST_WITH_ROCM"] == "1"
+print("Running parallel tests on 1 processes")
+print("Name: tests to run (est. time: 0.0min)\\n  Serial tests (1):\\n    test_mini 1/1", file=sys.stderr)
+print("  Parallel tests (2):\\n    test_broken 2/3\\n    nn/test_convolution 1/1", file=sys.stderr)
+print("Name: excluded (est. time: 0.0min)\\n  Serial tests (0):\\n    test_other 1/1", file=sys.stderr)
+print(sys.argv[1:])
+sys.exit(int(os.environ.get("LISTER", "0")))
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A folder of torch's sources, as far as anybody looks."""
+    tests = tmp_path / "pytorch" / "test"
+    tests.mkdir(parents=True)
+    (tests.parent / "version.txt").write_text("9.9.0a0\n")
+    (tests / "test_mini.py").write_text(MINI)
+    (tests / "test_broken.py").write_text("import nothing_of_that_name\n")
+    (tests / "test_skips.py").write_text(
+        "import pytest\n@pytest.mark.skip('why')\ndef test_it():\n    pass\n"
+    )
+    (tests / "run_test.py").write_text(LISTER)
+    return tests.parent
+
+
+def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> Order:
+    table = torch_tests()
+    rows = [KnownTests(**row, reason="so it is", source="x", kind="tested") for row in KNOWN]  # type: ignore[arg-type]
+    return Order(
+        target=Target(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
+        python_version="3.12",
+        sources=TestSources(sources, COMMIT, "9.9.0a0"),
+        chosen=Selection(words=words),
+        parts=[Part(file) for file in files],
+        left_out={},
+        table=table.model_copy(update={"known": tuple(rows), "environment": {"OF_ALL": "1"}}),
+        files={},
+        limits=(limit, 60.0),
+    )
+
+
+def a_place() -> Place:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
+    }
+    return Place("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+
+
+def ends(results: TorchResults) -> dict[str, str]:
+    return {one.name.rpartition("::")[2]: one.outcome for part in results.parts for one in part.bad}
+
+
+def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
+    sources: Path, tmp_path: Path
+) -> None:
+    folder, order = tmp_path / "gfx942", an_order(sources, "test_mini", "test_broken", "test_skips")
+    found = run_on(order, a_place(), folder, lambda _: None)
+    mini, broken, skips = found.parts
+    assert ends(found) == {
+        "test_b_fails": "failed",
+        "test_c_dies": "crashed",
+        "test_g_hangs": "timeout",
+        "test_broken.py": "failed",
+    }
+    assert "SIGSEGV" in mini.bad[1].reason and "in test_c_dies" in mini.bad[1].reason
+    assert "after 1.5 s" in mini.bad[2].reason and "in test_g_hangs" in mini.bad[2].reason
+    assert mini.counts == {
+        "passed": 4,
+        "failed": 1,
+        "crashed": 1,
+        "timeout": 1,
+        "known": 1,
+        "skipped": 1,
+        "left_out": 1,
+    }
+    assert [one.reason for one in mini.known] == ["fails: so it is"]
+    assert mini.again == ("test_mini.py::TestMini::test_i_was_known",)
+    assert "nothing_of_that_name" in broken.bad[0].reason and "exit code 2" in broken.fault
+    assert (skips.counts, skips.fault) == ({"skipped": 1}, "")
+    assert found.complete and not found.good and read_record(folder) == found
+    shown = text_table(found)
+    assert (
+        "known failures, which are none of these wheels:\n  test_mini.py::TestMini::test_e_is_known" in shown
+    )
+    assert shown.endswith("4 passed, 2 failed, 1 crashed, 1 timeout, 1 known, 2 skipped, 1 left out")
+    assert "--wheels says what is installed" in next_line(found, folder)
+
+
+def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew(
+    sources: Path, tmp_path: Path
+) -> None:
+    (sources / "test" / "test_mini.py").write_text(
+        "import os\ndef test_a():\n    open('ran', 'a').write('a')\ndef test_b():\n"
+        "    if os.path.exists('ran-b'): return\n    open('ran-b', 'w').close(); os.kill(os.getppid(), 2)\n"
+        "    import time; time.sleep(600)\n"
+    )
+    order, folder = an_order(sources, "test_skips", "test_mini", limit=600), tmp_path / "results"
+    with pytest.raises(KeyboardInterrupt):
+        run_on(order, a_place(), folder, lambda _: None)
+    half = read_record(folder)
+    assert half is not None and [part.complete for part in half.parts] == [True, False] and not half.good
+    assert half.parts[1].counts == {"passed": 1, "missing": 1}
+    assert "not run to the end: test_mini; the same command carries on" in text_table(half)
+    found = run_on(order, a_place(), folder, lambda _: None)
+    assert found.good and found.parts[1].counts == {"passed": 2} and found.when == half.when
+    assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"
+    chosen = replace(order, chosen=Selection(words=("-k", "test_a")))
+    found = run_on(chosen, a_place(), folder, lambda _: None)
+    assert found.parts[1].counts == {"passed": 1} and found.parts[1].unchosen == 1
+    assert (sources / "test" / "ran").read_text() == "aa"
+
+
+def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
+    suite = torch_tests().suites["full"]
+    env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}
+    asked = (sources / "test", Path(sys.executable))
+    parts, left = plan_parts(suite, Selection("full"), *asked, env)
+    assert [part.name for part in parts] == ["test_mini", "test_broken 2/3"]
+    assert [row.files for row in left] == [("nn/test_convolution",)]
+    shard = Selection("full", exclude=("test_mini",), shard=2, shards=4)
+    assert [part.slug for part in plan_parts(suite, shard, *asked, env)[0]] == ["test_broken-2-3"]
+    with pytest.raises(ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
+        plan_parts(suite, Selection("full"), *asked, {**env, "LISTER": "3"})
+
+
+def install_torch(place: Path, *, lock: str | None) -> Path:
+    """Write a wheel of a torch that does nothing, and install it into ``place``."""
+    inside = {
+        "torch/__init__.py": "__version__ = '9.9.0'\nfrom . import version\n",
+        "torch/version.py": f"hip = None\ncuda = None\ngit_version = '{'2' * 40}'\n",
+        "torch-9.9.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 9.9.0\n",
+        "torch-9.9.0.dist-info/WHEEL": "Wheel-Version: 1.0\n",
+    }
+    if lock is not None:
+        inside["torch-9.9.0.dist-info/sources.lock.json"] = lock
+    digests = {name: hashlib.sha256(text.encode()).digest() for name, text in inside.items()}
+    rows = [
+        f"{name},sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},"
+        for name, digest in digests.items()
+    ]
+    record = "torch-9.9.0.dist-info/RECORD"
+    inside[record] = "\n".join([*rows, f"{record},,"]) + "\n"
+    wheel = place.parent / "torch-9.9.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in inside.items():
+            archive.writestr(name, text)
+        archive.extractall(place)
+    return wheel
+
+
+def a_lock(commit: str) -> str:
+    torch = {"origin": "https://example.org/pytorch.git", "ref": "main", "why": "x", "commit": commit}
+    return json.dumps({"lock_version": "1", "projects": {"pytorch": torch}})
+
+
+def test_the_command_runs_what_the_lock_in_the_wheel_says(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = install_torch(tmp_path / "site", lock=a_lock(COMMIT))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "--target-python",
+        sys.executable,
+        "--pytorch-dir",
+        str(sources),
+        "--include",
+        "test_mini",
+        "test_skips",
+    ]
+
+    def call(*more: str) -> Any:
+        return CliRunner().invoke(command, [*words, *more], catch_exceptions=True, standalone_mode=False)
+
+    shown = call("--dry-run", "--exclude", "test_skips.py")
+    assert shown.output.splitlines()[-1] == "on cpu: test_mini", shown
+    done = call("--wheels", str(wheel), "-k", "test_a or TestMini and test_f or test_it", "--", "-q")
+    assert done.return_value == 0, done
+    assert "--from torch-test-results/cpu" in done.output.splitlines()[-1]
+    found = read_record(tmp_path / "torch-test-results" / "cpu")
+    assert found is not None and found.files == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
+    assert found.counts == {"passed": 1, "skipped": 2}
+    assert found.chosen.pytest_args == ("-k", "test_a or TestMini and test_f or test_it", "-q")
+    (sources / "version.txt").write_text("9.8.0a0\n")
+    assert "9.9.0 is installed" in str(call().exception)
+
+
+def git(folder: Path, *words: str) -> str:
+    import subprocess
+
+    name = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    done = subprocess.run(
+        ["git", "-C", str(folder), *name, *words], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> None:
+    git(sources, "init", "-q")
+    git(sources, "add", "-A")
+    git(sources, "commit", "-qm", "x")
+    commit = git(sources, "rev-parse", "HEAD")
+    for lock, doubt in ((a_lock(commit), ""), (a_lock(COMMIT), COMMIT[:12]), (None, "2" * 12)):
+        place = tmp_path / f"site-{doubt}"
+        install_torch(place, lock=lock)
+        torch = Distribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
+        target = Target(Path(sys.executable), (torch,), version="9.9.0")
+        if not doubt:
+            assert look_at_sources(sources, target, os.environ, allow_other=False).doubt == ""
+            continue
+        with pytest.raises(UsageError, match=f"{commit[:12]}.*{doubt}"):
+            look_at_sources(sources, target, os.environ, allow_other=False)
+        assert doubt in look_at_sources(sources, target, os.environ, allow_other=True).doubt
+    (sources / "test" / "test_mini.py").write_text("")
+    torch = Distribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None)
+    changed = look_at_sources(
+        sources, Target(Path("x"), (torch,), version="9.9.0"), os.environ, allow_other=False
+    )
+    assert "test/test_mini.py" in changed.doubt

@@ -1,0 +1,260 @@
+"""Torch's own tests: the table of what is known, what a choice comes to, and what results are evidence of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judged_sets import NOW, SET, judged, said
+
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.torch_tests import TorchTests, known_here, torch_tests
+from rocm_wheels.records import parse
+from rocm_wheels.release.evidence import Evidence
+from rocm_wheels.release.evidence_given import Given
+from rocm_wheels.release.evidence_sources import read_results
+from rocm_wheels.release.evidence_store import Known
+from rocm_wheels.testing.results import TestResult
+from rocm_wheels.testing.torch_tests.outcomes import Verdict, mend, read_outcomes
+from rocm_wheels.testing.torch_tests.outcomes import judged as told
+from rocm_wheels.testing.torch_tests.plan import Selection, plan_parts
+from rocm_wheels.testing.torch_tests.records import Chosen, Tested, TorchResults, part_result, write_record
+from rocm_wheels.testing.torch_tests.reports import write_report
+from rocm_wheels.wheels.members import digest_of_file
+
+TABLE = """
+sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
+waiting: {test_minutes: 1, file_minutes: 2, source: here, kind: tested}
+suites: {default: {about: all, fact: {source: here, kind: tested}, groups: [{files: [test_a, nn/test_b]}]}}
+known:
+  - {tests: ["test_a.py::test_print"], effect: fails,
+     source: here, kind: tested, torch: "==2.13.*", reason: r}
+  - {tests: ["test_a.py::TestA::test_print"], effect: hangs,
+     reason: r, source: here, kind: tested, targets: [gfx942]}
+  - {tests: ["test_a.py::test_w"], effect: crashes,
+     reason: r, source: here, kind: tested, platforms: [windows], pythons: ["3.11"]}
+"""
+
+
+def table(text: str = TABLE) -> TorchTests:
+    return parse(text, TorchTests, name="t.yaml")
+
+
+def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
+    here = known_here(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12")
+    assert here.of("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
+    assert here.of("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
+    for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
+        assert here.of(other) is None
+    assert here.not_run() == ["test_a.py::TestA::test_print"]
+    elsewhere = known_here(table().known, "2.14.0", "gfx1100", "windows", "3.11")
+    assert elsewhere.of("test_a.py::TestB::test_print") is None
+    assert elsewhere.not_run() == ["test_a.py::test_w"]
+
+
+def test_the_table_names_each_test_once_where_it_holds() -> None:
+    rows = torch_tests().known
+    assert {row.effect for row in rows} == {"fails", "hangs", "crashes"}
+    for python, platform, torch in (("3.11", "windows", "2.12.0"), ("3.14", "linux", "2.13.0")):
+        holding = [row for row in rows if row.holds(_version(torch), "gfx950", platform, python)]  # type: ignore[arg-type]
+        names = [(test, row.effect) for row in holding for test in row.tests]
+        assert len({name for name, _ in names}) == len({*names}), "one test, one effect"
+
+
+def _version(text: str) -> Any:
+    from packaging.version import Version
+
+    return Version(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("test_a.py::test_w", "test_a.py", "t.yaml:10:6: .* is no test: FILE.py::"),
+        ("test_a.py::test_w", "test_a.py::test w", "is no test: FILE.py::"),
+        ("==2.13.*", "2.13", "'2.13' is no version specifier"),
+        ("gfx942", "gfx942x", "gfx942x is no GPU target; did you mean"),
+        ("nn/test_b", "test_b.py", "is no file of test/ without .py"),
+        ("nn/test_b", "test_a", "test_a is in two|in two groups"),
+        ("{files: [test_a, nn/test_b]}", "{}", "either names `files`"),
+        ("suites: {default", "suites: {other", "there must be a suite `default`"),
+        (
+            "source: here, kind: tested, torch",
+            "source: there, kind: tested, torch",
+            "source 'there' is not among",
+        ),
+    ],
+)
+def test_a_table_with_a_mistake(old: str, new: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        table(TABLE.replace(old, new))
+
+
+def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
+    (tmp_path / "nn").mkdir()
+    for name in ("test_a", "nn/test_b", "test_c"):
+        (tmp_path / f"{name}.py").touch()
+    suite = table().suites["default"]
+
+    def files(**chosen: Any) -> list[str]:
+        return [part.name for part in plan_parts(suite, Selection(**chosen), tmp_path, Path("x"), {})[0]]
+
+    assert files() == ["test_a", "nn/test_b"]
+    assert files(exclude=("test_a",)) == ["nn/test_b"]
+    assert files(include=("test_c",)) == ["test_c"]
+    assert files(shard=2, shards=2) == ["nn/test_b"]
+    for chosen, says in (
+        ({"include": ("test_cc",)}, r"--include names test_cc, .*did you mean test_c\?"),
+        ({"exclude": ("test_x",)}, "--exclude names test_x"),
+        ({"shard": 3, "shards": 3}, "no file of tests is left"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            files(**chosen)
+    (tmp_path / "test_a.py").unlink()
+    with pytest.raises(UsageError, match="the suite default names test_a"):
+        files()
+
+
+def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    path.write_text(
+        '{"process": true}\n{"planned": ["a", "b", "c"], "left_out": ["d"], "unchosen": 1}\n{"begun": "a"}\n'
+        '{"name": "a", "outcome": "passed", "seconds": 1, "reason": ""}\n{"begun": "b"}\n{"name": "b", "outc'
+    )
+    found = read_outcomes(path)
+    assert (found.begun, found.done, found.left_out, found.finished) == ("b", ["a"], ("d",), False)
+    assert [(one.name, one.outcome) for one in found.all("why")] == [
+        ("a", "passed"),
+        ("b", "missing"),
+        ("c", "missing"),
+    ]
+    mend(path)
+    assert path.read_text().endswith('{"begun": "b"}\n')
+    path.write_text(path.read_text() + '{"process": true}\n')
+    assert read_outcomes(path).begun == "", "what a process before was at is no fault of this one's"
+
+
+TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" in file.name)
+
+
+def results(folder: Path, *names: str, **more: Any) -> Path:
+    """Write the results of a run in which so many tests passed, as the command does."""
+    (folder / "junit").mkdir(parents=True)
+    here = known_here(table().known, "2.13.0", "gfx1030", "linux", "3.12")
+    tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
+    tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
+    verdicts: list[Verdict] = told(tests, here)
+    report = folder / "junit" / "test_a.xml"
+    write_report(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
+    part = part_result("test_a", verdicts, (), complete=True, fault="", unchosen=0)
+    part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": digest_of_file(report)})
+    found: Mapping[str, Any] = {
+        "schema": 1,
+        "tool": "rocm-wheels 1 torch tests",
+        "when": NOW.isoformat(),
+        "host": "runner-1 (Linux)",
+        "inputs": "x",
+        "of": Tested(torch="2.9.1+rocm7.1.0", python="3.12", commit="1" * 40, sources="2.9.1a0"),
+        "gfx": "gfx1030",
+        "files": {TORCH.name: TORCH.sha256},
+        "chosen": Chosen(suite="default"),
+        "parts": (part,),
+    }
+    write_record(folder, TorchResults(**{**found, **more}))
+    return folder
+
+
+def evidence_in(*paths: Path) -> list[Evidence]:
+    return read_results(paths, Given(document=SET, by="ann", added=NOW, here="here"))
+
+
+RULES = (
+    "channels: {stable: {rules: {verify: {fresh: 14d}, "
+    "tests: {fresh: 7d, targets: one, pythons: one, projects: [torch], at_least: 2}}}}"
+)
+
+
+def gate(*found: Evidence) -> tuple[str, str]:
+    """What the rule about torch's tests says of a set, and what is to be done."""
+    known = [Known(one.id, one, "", "") for one in found]
+    rule, *_ = [one for one in judged(RULES, said("verify"), *known).rules if one.rule == "tests"]
+    return rule.outcome, f"{rule.why}; {rule.tip}"
+
+
+def of_torch(**more: Any) -> Tested:
+    found = {"torch": "2.9.1+rocm7.1.0", "python": "3.12", "commit": "1" * 40, "sources": "2.9.1a0"}
+    return Tested(**{**found, **more})
+
+
+def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Path) -> None:
+    (one,) = evidence_in(results(tmp_path / "gfx1030", "test_print").parent)
+    assert (one.kind, one.outcome, str(one.counts), one.gfx) == (
+        "tests",
+        "pass",
+        "2 passed, 1 skipped",
+        "gfx1030",
+    )
+    assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
+    assert one.detail == "suite default; tests of 111111111111; 1 failures were known"
+    outcome, why = gate(one)
+    assert outcome == "pass" and "passed with Python 3.12 (2 passed, 1 skipped" in why
+    (bad,) = evidence_in(results(tmp_path / "bad", "test_new"))
+    assert (bad.outcome, bad.failed) == ("fail", ("test_a.py::T::test_new",))
+    assert gate(one, bad)[0] == "fail"
+
+
+def test_without_evidence_the_gate_says_what_to_type() -> None:
+    outcome, why = gate()
+    assert outcome == "fail" and "no evidence that torch's own tests pass" in why
+    assert "(build_tools/run_pytorch_tests.py --amdgpu-family gfx1030 --wheels WHEELS), then: " in why
+    assert why.endswith(f"rocm-wheels evidence add STORE --set {SET.id} --from torch-test-results")
+
+
+@pytest.mark.parametrize(
+    ("more", "selected"),
+    [
+        ({"chosen": Chosen(suite="default", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
+        ({"chosen": Chosen(suite="default", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
+        ({"of": of_torch(doubt="the tests are of another commit")}, "the tests are of another commit"),
+    ],
+)
+def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
+    tmp_path: Path, more: dict[str, Any], selected: str
+) -> None:
+    (one,) = evidence_in(results(tmp_path / "r", **more))
+    assert (one.outcome, one.selected) == ("pass", selected)
+    assert gate(one)[0] == "fail"
+
+
+def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
+    whole = results(tmp_path / "whole")
+    record = json.loads((whole / "results.json").read_text())
+    record["parts"].append({"name": "test_b", "complete": False, "counts": {}})
+    (whole / "results.json").write_text(json.dumps(record))
+    (one,) = evidence_in(whole)
+    assert one.outcome == "missing" and "1 files were not run to their end: test_b" in one.detail
+    first = results(tmp_path / "1", chosen=Chosen(suite="default", shard=1, shards=2))
+    second = results(tmp_path / "2", chosen=Chosen(suite="default", shard=2, shards=2))
+    (one,) = evidence_in(first)
+    assert one.outcome == "missing" and "shards 2 of 2 are not there" in one.detail
+    (one,) = evidence_in(first, second)
+    assert (one.outcome, str(one.counts)) == ("pass", "4 passed") and gate(one)[0] == "pass"
+    with pytest.raises(UsageError, match="the same shard"):
+        evidence_in(first, tmp_path / "1" / "results.json")
+
+
+def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
+    one = results(tmp_path / "one", "test_new")
+    report = one / "junit" / "test_a.xml"
+    report.write_text(report.read_text().replace("failure", "system-out"))
+    with pytest.raises(DataError, match=r"is not what .* speaks of"):
+        evidence_in(one)
+    report.unlink()
+    with pytest.raises(DataError, match="the report of test_a is not there"):
+        evidence_in(one)
+    other = results(tmp_path / "other", files={"torch-1.0-py3-none-any.whl": "0" * 64})
+    with pytest.raises(Exception, match=r"has other bytes|is not in|names no wheel"):
+        evidence_in(other)
