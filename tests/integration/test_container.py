@@ -139,7 +139,7 @@ def test_a_container_that_stays_is_told_of(
     assert "may still be running: `docker rm --force rocm-wheels-" in said
 
 
-ENDS = [(125, "could not start the container"), (126, "cannot be started"), (127, "no such command")]
+ENDS = [(125, "could not start the container"), (126, "could not be started"), (127, "no such command")]
 
 
 @pytest.mark.parametrize(("code", "said"), ENDS)
@@ -171,7 +171,7 @@ def test_without_an_engine_there_is_one_error_and_the_command(
         assert start("build", "test") == 18
         assert "docker build --file" in capfd.readouterr().err
         assert start("build", "test", "--print") == 0
-        assert capfd.readouterr().out.startswith("docker build --file")
+        assert capfd.readouterr().out.startswith("DOCKER_BUILDKIT=1 docker build --file")
     finally:
         os.environ["PATH"] = before
 
@@ -226,9 +226,20 @@ def test_podman_under_the_name_of_docker(engine: FakeEngine) -> None:
 def test_an_engine_on_another_machine_has_none_of_our_folders(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    words = ("--image", IMAGE, "--", "true")
     monkeypatch.setenv("DOCKER_HOST", "ssh://ada@builder")
-    assert start("run", "--engine", "docker", "--image", IMAGE, "--", "true") == 18
+    assert start("run", "--engine", "docker", *words) == 18
     assert "DOCKER_HOST names another machine" in capfd.readouterr().err
+    monkeypatch.delenv("DOCKER_HOST")
+    engine.answer("docker", "context", 0, "far ssh://ada@builder\n")
+    assert start("run", "--engine", "docker", *words) == 18
+    assert "docker's context far names another machine" in capfd.readouterr().err
+    assert [one[:2] for one in engine.told()] == [["docker", "context"]]
+    engine.answer("podman", "info", 0, {"host": {"serviceIsRemote": True}})
+    assert start("run", *words) == 18
+    assert "podman's connection (CONTAINER_CONNECTION" in capfd.readouterr().err
+    engine.answer("docker", "context", 1, "", "podman: unrecognized command")
+    assert start("run", *words) == 0
 
 
 WRONG = [

@@ -310,6 +310,20 @@ def test_devices_of_a_machine(tmp_path: Path) -> None:
     assert [one.everyone for one in found] == [True, False, False, False]
 
 
+def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(tmp_path: Path) -> None:
+    asked = Asked("therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True)
+    with pytest.raises(HostError, match="no /dev/kfd"):
+        request_of(asked, ME, {}, tmp_path)
+    shown = request_of(replace(asked, for_any_machine=True), ME, {}, tmp_path)
+    line = pasteable(words_of(compose(DOCKER, ME, shown)), asked.cache)
+    assert "--device /dev/kfd --device /dev/dri " in line
+    assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
+    assert line.endswith(" ls group-of:/dev/x")
+    assert "--group-add keep-groups" in " ".join(words_of(compose(PODMAN, ME, shown)))
+    root = words_of(compose(DOCKER, replace(ME, uid=0, gid=0), shown))
+    assert "--device" in root and "--group-add" not in root
+
+
 def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
     enforce = tmp_path / "sys/fs/selinux/enforce"
     assert not look_at_machine({}, tmp_path).selinux
@@ -319,7 +333,7 @@ def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
         assert look_at_machine({}, tmp_path).selinux == counts
 
 
-def test_a_request_of_a_checkout(tmp_path: Path) -> None:
+def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, cache = tmp_path / "here", tmp_path / "the cache"
     here.mkdir()
     asked = Asked("therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",))
@@ -330,6 +344,9 @@ def test_a_request_of_a_checkout(tmp_path: Path) -> None:
     assert values["ROCM_WHEELS_CHECKOUT"] == str(CLONE)
     assert {one.path for one in got.mounts} == {here, cache, CLONE}
     assert not cache.exists()
+    assert "root" not in capsys.readouterr().err
+    request_of(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
+    assert "by sudo you are root" in capsys.readouterr().err
     line = pasteable(["docker", "run"], cache)
     assert line.startswith(f"mkdir -p '{cache}/home' ")
     assert line.endswith(" && docker run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -129,14 +130,17 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
 @_run_options
 @click.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
 def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> None:
-    """Print the line that `run` would run, for a shell; the container's name is another one each time."""
+    """Print the line that `run` would run, for a shell; the container's name is another one each time.
+
+    With --gpu also where there is none: the line then asks the machine that it is run on who owns its GPUs.
+    """
     from rocm_wheels.ci.containers.command import compose, words_of
     from rocm_wheels.ci.containers.engine import assumed_engine, find_engine
     from rocm_wheels.ci.containers.machine import look_at_machine
-    from rocm_wheels.ci.containers.request import pasteable, request_of
+    from rocm_wheels.ci.containers.request import asking_there, pasteable, request_of
     from rocm_wheels.shell import shell_line
 
-    env, asked = environment(), _asked(words, options)
+    env, asked = environment(), replace(_asked(words, options), for_any_machine=True)
     machine = look_at_machine(env)
     request = request_of(asked, machine, env)
     try:
@@ -147,7 +151,7 @@ def show(words: tuple[str, ...], engine: str, explain: bool, **options: Any) -> 
     parts = compose(found, machine, request)
     if explain:
         for part in parts:
-            click.echo(f"{shell_line(part.words)}  # {part.why}")
+            click.echo(f"{asking_there(shell_line(part.words))}  # {part.why}")
     else:
         click.echo(pasteable(words_of(parts), asked.cache))
 
@@ -162,16 +166,15 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
 
     Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
     """
-    from rocm_wheels.ci.containers.building import build_argv, build_image, named_recipe
+    from rocm_wheels.ci.containers.building import build_image, build_line, named_recipe
     from rocm_wheels.ci.containers.engine import assumed_engine, find_engine
-    from rocm_wheels.shell import shell_line
 
     env, clone = environment(), _clone()
     recipe = named_recipe(name, clone, allow_unresolved=allow_unresolved)
     try:
         found = find_engine(_name(engine), env)
     except EngineError as missing:
-        line = shell_line(build_argv(assumed_engine(_name(engine)), recipe, env))
+        line = build_line(assumed_engine(_name(engine)), recipe, env)
         if not only_print:
             log.note(f"would have been run: {line}")
             raise
@@ -179,7 +182,7 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool) -> N
         click.echo(line)
         return
     if only_print:
-        click.echo(shell_line(build_argv(found, recipe, env)))
+        click.echo(build_line(found, recipe, env))
         return
     build_image(found, recipe, env)
     click.echo(recipe.reference)

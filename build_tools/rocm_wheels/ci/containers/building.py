@@ -12,6 +12,7 @@ from rocm_wheels.errors import EngineError, UsageError
 from rocm_wheels.model.containers import container_table
 from rocm_wheels.process import attach
 from rocm_wheels.records import did_you_mean
+from rocm_wheels.shell import shell_line
 
 _DATE = "315532800"  # 1980-01-01, the first that every archive can hold: the date of all files of an image
 
@@ -40,11 +41,27 @@ def build_argv(engine: Engine, recipe: Recipe, env: Mapping[str, str]) -> list[s
     return [engine.program, "build", *named, *dated, *proxies, str(clone)]
 
 
+def build_environment(engine: Engine) -> dict[str, str]:
+    """Return the variables of a build: without BuildKit docker knows no ``COPY --chmod``.
+
+    Its default since docker 23; earlier ones must be told, and later ones without the plugin buildx say so.
+    """
+    return {"DOCKER_BUILDKIT": "1"} if engine.name == "docker" else {}
+
+
+def build_line(engine: Engine, recipe: Recipe, env: Mapping[str, str]) -> str:
+    """Return the command for a shell."""
+    said = [f"{name}={value} " for name, value in build_environment(engine).items()]
+    return "".join(said) + shell_line(build_argv(engine, recipe, env))
+
+
 def build_image(engine: Engine, recipe: Recipe, env: Mapping[str, str]) -> None:
     """Build, with the engine's own output. Raises EngineError when it fails."""
-    code = attach(build_argv(engine, recipe, env), env=env, stdin=False, error=EngineError)
+    own = {**env, **build_environment(engine)}
+    code = attach(build_argv(engine, recipe, env), env=own, stdin=False, error=EngineError)
     if code:
         raise EngineError(
             f"{engine.program} could not make {recipe.reference}: exit code {code}",
-            tip="what it says is above",
+            tip="what it says is above"
+            + ("; without buildx: install docker-buildx" if engine.name == "docker" else ""),
         )

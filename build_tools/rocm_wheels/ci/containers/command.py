@@ -14,6 +14,8 @@ from rocm_wheels.ci.containers.variables import Variable
 from rocm_wheels.errors import EngineError, UsageError
 
 STOP_SECONDS = 10
+GROUP_OF = "group-of:"  # before a path: the group that owns it where the line is run
+_OWNED_ELSEWHERE = ("/dev/kfd", "/dev/dri/renderD128")
 _SOFT_FILES = 65536
 _SHARED = (Path("/home"), Path("/opt"), Path("/srv"), Path("/tmp"))
 
@@ -134,12 +136,14 @@ def _devices(engine: Engine, machine: Machine, request: Request) -> Iterator[Par
 
 def _groups(engine: Engine, machine: Machine, devices: tuple[Device, ...]) -> Iterator[Part]:
     """Add the groups that own the devices, by number: names and numbers differ between image and machine."""
-    groups = sorted({one.group for one in devices if not one.everyone})
+    known = sorted({one.group for one in devices if one.group is not None and not one.everyone})
+    unknown = any(one.group is None for one in devices)
+    groups = [f"{GROUP_OF}{path}" for path in _OWNED_ELSEWHERE] if unknown else [str(one) for one in known]
     if not groups or (machine.uid == 0 and not engine.rootless):
         return
     if not engine.rootless:
         for group in groups:
-            yield Part(("--group-add", str(group)), "owns the devices, whatever it is called inside")
+            yield Part(("--group-add", group), "owns the devices, whatever it is called inside")
     elif engine.name == "docker":
         raise EngineError(
             f"rootless docker cannot hand on your groups, and {devices[0].path} is open to its group alone",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,15 +109,14 @@ def advice(said: str) -> str | None:
 
 def _asked(name: Name, env: Mapping[str, str]) -> Engine:
     """Ask an engine what it is. A ``docker`` may be podman under another name (package podman-docker)."""
-    variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
-    if _OTHER_MACHINE.match(env.get(variable, "")):
-        said = f"{variable} names another machine, whose disks are not ours: nothing of here could be mounted"
-        raise EngineError(said, tip=f"unset {variable}, or run this command on that machine")
+    _refuse_other_machine(name, env)
     facts = _json([name, "info", "--format", "{{json .}}"], env)
     if errors := facts.get("ServerErrors"):
         told = " ".join(str(one) for one in errors)
         raise EngineError(f"docker does not answer: {told}", tip=advice(told))
     if isinstance(host := facts.get("host"), dict):
+        if host.get("serviceIsRemote") and not env.get("CONTAINER_HOST") and sys.platform != "darwin":
+            raise _elsewhere("podman's connection (CONTAINER_CONNECTION, containers.conf)", "take it out")
         return Engine(
             "podman",
             name,
@@ -132,6 +132,30 @@ def _asked(name: Name, env: Mapping[str, str]) -> Engine:
         )
     rootless = any("name=rootless" in str(one) for one in facts.get("SecurityOptions") or ())
     return Engine("docker", name, str(facts.get("ServerVersion", "")), rootless=rootless)
+
+
+def _refuse_other_machine(name: Name, env: Mapping[str, str]) -> None:
+    """Raise EngineError where a variable or docker's context names another machine, which is not asked."""
+    variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
+    if _OTHER_MACHINE.match(env.get(variable, "")):
+        raise _elsewhere(variable, f"unset {variable}")
+    if name == "podman" or env.get(variable):
+        return
+    argv = [name, "context", "inspect", "--format", "{{.Name}} {{.Endpoints.docker.Host}}"]
+    try:
+        told = capture(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
+    except (
+        EngineError
+    ):  # podman-docker and docker before 19.03 have no contexts; a missing one `info` tells of
+        return
+    context, _, address = told.partition(" ")
+    if _OTHER_MACHINE.match(address):
+        raise _elsewhere(f"docker's context {context}", "`docker context use default`, and no DOCKER_CONTEXT")
+
+
+def _elsewhere(what: str, tip: str) -> EngineError:
+    said = f"{what} names another machine, whose disks are not ours: nothing of here could be mounted"
+    return EngineError(said, tip=f"{tip}; or run this command on that machine")
 
 
 def _json(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:

@@ -12,15 +12,16 @@ from pathlib import Path
 from rocm_wheels.errors import EngineError, HostError
 
 KFD, DRI = "dev/kfd", "dev/dri"
+DEVICES_ELSEWHERE = ("/dev/kfd", "/dev/dri")  # a folder stands for all in it
 MOST_FILES = 524288  # more makes programs slow that close every possible file before they start another
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device file. ``group`` owns it; ``everyone`` may read and write it."""
+    """A device file. ``group`` owns it (``None``: not known here); ``everyone`` may read and write it."""
 
     path: str
-    group: int
+    group: int | None
     everyone: bool
 
 
@@ -69,7 +70,8 @@ def gpu_devices(root: Path = Path("/")) -> tuple[Device, ...]:
     if not kfd.exists():
         raise HostError(
             "there is no /dev/kfd: no driver for AMD's GPUs is loaded here",
-            tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same",
+            tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
+            " `container print --gpu` gives the line for a machine that has GPUs",
         )
     nodes = sorted((root / DRI).glob("renderD*"), key=lambda one: (len(one.name), one.name))
     if not nodes:
@@ -78,6 +80,11 @@ def gpu_devices(root: Path = Path("/")) -> tuple[Device, ...]:
             tip="`rocm-wheels doctor` says what is missing; in a container: it must have them, too",
         )
     return tuple(_device(one, root) for one in (kfd, *nodes))
+
+
+def gpu_devices_elsewhere() -> tuple[Device, ...]:
+    """Return the devices of a machine that nobody has looked at."""
+    return tuple(Device(path, None, everyone=False) for path in DEVICES_ELSEWHERE)
 
 
 def _device(path: Path, root: Path) -> Device:

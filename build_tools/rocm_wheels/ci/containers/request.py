@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels import log
-from rocm_wheels.ci.containers.command import Request
+from rocm_wheels.ci.containers.command import GROUP_OF, Request
 from rocm_wheels.ci.containers.images import choose_image
-from rocm_wheels.ci.containers.machine import Machine, gpu_devices
+from rocm_wheels.ci.containers.machine import Device, Machine, gpu_devices, gpu_devices_elsewhere
 from rocm_wheels.ci.containers.mounts import all_mounts, read_mounts
 from rocm_wheels.ci.containers.variables import (
     Variable,
@@ -21,7 +21,7 @@ from rocm_wheels.ci.containers.variables import (
     own_proxies,
     passed_on,
 )
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.model.containers import container_table
 from rocm_wheels.shell import shell_line
 
@@ -40,7 +40,10 @@ _FOLDERS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What options say. ``tty``: there is a terminal on both ends."""
+    """What options say. ``tty``: there is a terminal on both ends.
+
+    ``for_any_machine``: the line is shown, and may be run on another machine that has the GPUs.
+    """
 
     image: str
     command: tuple[str, ...]
@@ -54,6 +57,7 @@ class Asked:
     network: str | None = None
     stdin: bool = False
     tty: bool = False
+    for_any_machine: bool = False
     allow_unresolved: bool = False
 
 
@@ -63,6 +67,11 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
         asked.image, container_table().images, asked.clone, allow_unresolved=asked.allow_unresolved
     )
     _check_words(asked)
+    if machine.uid == 0 and env.get("SUDO_UID", "0") != "0":
+        log.warn(
+            "by sudo you are root: what the command writes will be root's; a user of the group docker, or of"
+            " podman, keeps files"
+        )
     given = asked_for(asked.variables, env)
     if asked.network is None and (local := own_proxies(env)):
         log.warn(f"{local[0]} is a proxy on this machine, which a container reaches with --network host only")
@@ -77,12 +86,22 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
         folder=asked.here,
         mounts=mounts,
         variables=tuple(set_here.values()),
-        gpu=gpu_devices(root) if asked.gpu else (),
+        gpu=_gpus(asked, root) if asked.gpu else (),
         shared_memory=asked.shared_memory,
         network=asked.network,
         stdin=asked.stdin,
         tty=asked.tty,
     )
+
+
+def _gpus(asked: Asked, root: Path) -> tuple[Device, ...]:
+    try:
+        return gpu_devices(root)
+    except HostError as missing:
+        if not asked.for_any_machine:
+            raise
+        log.warn(f"{missing.message}; the line is for a machine that has GPUs, and asks there who owns them")
+        return gpu_devices_elsewhere()
 
 
 def _check_words(asked: Asked) -> None:
@@ -109,7 +128,13 @@ def pasteable(argv: list[str], cache: Path) -> str:
     if shell_line(argv) != shlex.join(argv):
         log.warn("the line has *** in place of a secret, and does something else until that is put in")
     missing = [shlex.quote(str(one)) for one in folders_of(cache) if not one.is_dir()]
-    return f"mkdir -p {' '.join(missing)} && {shell_line(argv)}" if missing else shell_line(argv)
+    made = f"mkdir -p {' '.join(missing)} && " if missing else ""
+    return f"{made}{asking_there(shell_line(argv))}"
+
+
+def asking_there(line: str) -> str:
+    """Return a line for a shell that finds out where it is run what nobody could know here."""
+    return re.sub(rf"(--group-add ){GROUP_OF}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
 
 
 def _own(asked: Asked, machine: Machine) -> list[Variable]:

@@ -16,8 +16,9 @@ from rocm_wheels.process import attach, capture
 _TRIES = 5  # an engine that is removing a container refuses to do it again, and lists it until then
 # exit codes of `docker run` and `podman run` of their own (docs of both); a command may use them, too
 _OF_THE_ENGINE = {
-    125: "the engine could not start the container, as it says above",
-    126: "the image has the command, and it cannot be started",
+    125: "the engine could not start the container, as it says above (without container-init or docker-init,"
+    " that is the package catatonit for podman, tini or docker-init for docker)",
+    126: "the command is there and could not be started, as the engine says above",
     127: "the image has no such command",
 }
 
