@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels import log
+from rocm_wheels.cli import matrix_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.ci.matrix import Matrix, Selection
+    from rocm_wheels.ci.matrix import Matrix
     from rocm_wheels.ci.matrix.cells import Built
     from rocm_wheels.ci.matrix.changes import Affected, Change
     from rocm_wheels.ci.matrix.costs import Prices
@@ -145,7 +144,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         rocm_version,
     )
     if explain is not None:
-        _explain(selection, explain, as_json=form == "json")
+        matrix_text.show_cell(selection, explain, as_json=form == "json")
         return
     prices = Prices(table, _history(runs))
     changes = _changes(changed, since)
@@ -155,14 +154,14 @@ def command(  # noqa: PLR0917 - click passes them by name
     if cheapest:
         cells = _cheapest(cells, prices)
     if savings:
-        _show_savings(cells, prices, as_json=form == "json")
+        matrix_text.show_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        _show_github(cells, prices, rows or "cells", touched, output)
+        matrix_text.show_github(cells, prices, rows or "cells", touched, output)
     elif form == "json":
-        _show_json(matrix, cells, prices, changes)
+        matrix_text.show_json(matrix, cells, prices, changes)
     else:
-        _show_table(matrix, cells, prices)
-        _show_changes(changes)
+        matrix_text.show_table(matrix, cells, prices)
+        matrix_text.show_changes(changes)
 
 
 def _refuse_two(**given: bool) -> None:
@@ -222,99 +221,3 @@ def _cheapest(cells: Sequence[Built], prices: Prices) -> list[Built]:
     from rocm_wheels.ci.matrix.changes import cheapest
 
     return cheapest(cells, prices)
-
-
-def _explain(selection: Selection, text: str, *, as_json: bool) -> None:
-    from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
-    from rocm_wheels.ci.matrix.places import absent, unplaced
-    from rocm_wheels.ci.matrix.shown import explained
-    from rocm_wheels.model.ci import ci_table
-
-    table, cell = ci_table(), parse_cell(text)
-    check_cell(table, cell)
-    against = list(reasons(table, selection, cell))
-    built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
-    without = [f"without {' '.join(one.tests)}: {one.reason}" for one in exceptions(table, cell)]
-    notes = [*without, *absent([cell]), *unplaced([cell])] if built is not None else []
-    if as_json:
-        reasons_said = [{"reason": one.reason, "source": one.source} for one in against]
-        said = {"cell": str(cell), "built": built is not None, "reasons": reasons_said, "notes": notes}
-        click.echo(json.dumps(said, indent=1))
-        return
-    click.echo(explained(cell, built, against, selection.trigger, notes))
-
-
-def _show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from rocm_wheels.ci.matrix.savings import savings
-    from rocm_wheels.ci.matrix.shown import savings_table
-
-    found = savings(cells, prices)
-    if as_json:
-        click.echo(json.dumps({"cells": len(cells), "work": [asdict(one) for one in found]}, indent=1))
-    else:
-        click.echo(savings_table(found, len(cells)))
-
-
-def _show_github(
-    cells: Sequence[Built],
-    prices: Prices,
-    rows: Rows,
-    touched: list[Affected] | None,
-    output: str | None,
-) -> None:
-    from rocm_wheels.ci.matrix.limits import require_one_matrix
-    from rocm_wheels.ci.matrix.rows import rows_of
-    from rocm_wheels.ci.outputs import set_outputs
-    from rocm_wheels.cli.boundary import environment
-
-    found = rows_of(cells, prices, rows)
-    if rows in {"cells", "first", "others", "tested"} and touched is not None:
-        anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
-        found = [{**row, "anew": anew[row["cell"]]} for row in found]
-    require_one_matrix(prices.table, len(found))
-    said = json.dumps({"include": found}, separators=(",", ":"))
-    if output is not None:
-        set_outputs(environment(), {output: said, f"{output}_count": str(len(found))})
-    click.echo(said)
-    if not found:
-        log.note("no cell is left: a job with this matrix must not be started (GitHub fails an empty one)")
-
-
-def _show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None) -> None:
-    from dataclasses import asdict
-
-    from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import unplaced
-    from rocm_wheels.ci.matrix.shown import as_json
-
-    said = as_json(matrix, cells, prices)
-    said["warnings"] = [*too_long(cells, prices), *unplaced(one.cell for one in cells)]
-    if changes is not None:
-        said["changes"] = [asdict(one) for one in changes]
-    click.echo(json.dumps(said, indent=1))
-
-
-def _show_table(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> None:
-    from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import unplaced
-    from rocm_wheels.ci.matrix.shown import cells_table, left_table
-
-    click.echo(cells_table(cells, prices))
-    if matrix.left:
-        click.echo(left_table(matrix.left))
-    for line in (*too_long(cells, prices), *unplaced(one.cell for one in cells)):
-        log.warn(line)
-
-
-def _show_changes(changes: list[Change] | None) -> None:
-    if changes is None:
-        return
-    kinds: dict[str, list[str]] = {}
-    for one in changes:
-        on = f" of torch {one.line}" if one.line else ""
-        kinds.setdefault(f"{one.project or one.what}{on}", []).append(one.path)
-    for what, paths in kinds.items():
-        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
-        log.note(f"{what}: {', '.join(paths[:_MOST_FILES])}{more}")

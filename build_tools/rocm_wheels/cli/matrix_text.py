@@ -1,0 +1,123 @@
+"""What ``rocm-wheels matrix`` prints: tables for people, rows for GitHub, everything as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocm_wheels.ci.matrix import Matrix, Selection
+    from rocm_wheels.ci.matrix.cells import Built
+    from rocm_wheels.ci.matrix.changes import Affected, Change
+    from rocm_wheels.ci.matrix.costs import Prices
+    from rocm_wheels.ci.matrix.rows import Rows
+
+_MOST_FILES = 5
+
+
+def show_cell(selection: Selection, text: str, *, as_json: bool) -> None:
+    """Print why a cell is built or not, with every reason."""
+    from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
+    from rocm_wheels.ci.matrix.places import absent, unplaced
+    from rocm_wheels.ci.matrix.shown import explained
+    from rocm_wheels.model.ci import ci_table
+
+    table, cell = ci_table(), parse_cell(text)
+    check_cell(table, cell)
+    against = list(reasons(table, selection, cell))
+    built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
+    without = [f"without {' '.join(one.tests)}: {one.reason}" for one in exceptions(table, cell)]
+    notes = [*without, *absent([cell]), *unplaced([cell])] if built is not None else []
+    if as_json:
+        reasons_said = [{"reason": one.reason, "source": one.source} for one in against]
+        said = {"cell": str(cell), "built": built is not None, "reasons": reasons_said, "notes": notes}
+        click.echo(json.dumps(said, indent=1))
+        return
+    click.echo(explained(cell, built, against, selection.trigger, notes))
+
+
+def show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> None:
+    """Print what it saves to do once what cells share."""
+    from dataclasses import asdict
+
+    from rocm_wheels.ci.matrix.savings import savings
+    from rocm_wheels.ci.matrix.shown import savings_table
+
+    found = savings(cells, prices)
+    if as_json:
+        click.echo(json.dumps({"cells": len(cells), "work": [asdict(one) for one in found]}, indent=1))
+    else:
+        click.echo(savings_table(found, len(cells)))
+
+
+def show_github(
+    cells: Sequence[Built],
+    prices: Prices,
+    rows: Rows,
+    touched: list[Affected] | None,
+    output: str | None,
+) -> None:
+    """Print rows for a matrix of GitHub, and set them as outputs."""
+    from rocm_wheels.ci.matrix.limits import require_one_matrix
+    from rocm_wheels.ci.matrix.rows import rows_of
+    from rocm_wheels.ci.outputs import set_outputs
+    from rocm_wheels.cli.boundary import environment
+
+    found = rows_of(cells, prices, rows)
+    if rows in {"cells", "first", "others", "tested"} and touched is not None:
+        anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
+        found = [{**row, "anew": anew[row["cell"]]} for row in found]
+    require_one_matrix(prices.table, len(found))
+    said = json.dumps({"include": found}, separators=(",", ":"))
+    if output is not None:
+        set_outputs(environment(), {output: said, f"{output}_count": str(len(found))})
+    click.echo(said)
+    if not found:
+        log.note("no cell is left: a job with this matrix must not be started (GitHub fails an empty one)")
+
+
+def show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None) -> None:
+    """Print everything as JSON, warnings too."""
+    from dataclasses import asdict
+
+    from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.places import unplaced
+    from rocm_wheels.ci.matrix.shown import as_json
+
+    said = as_json(matrix, cells, prices)
+    said["warnings"] = [*too_long(cells, prices), *unplaced(one.cell for one in cells)]
+    if changes is not None:
+        said["changes"] = [asdict(one) for one in changes]
+    click.echo(json.dumps(said, indent=1))
+
+
+def show_table(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> None:
+    """Print the cells, and how many are left out for which reason; warn of what will not do."""
+    from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.places import unplaced
+    from rocm_wheels.ci.matrix.shown import cells_table, left_table
+
+    click.echo(cells_table(cells, prices))
+    if matrix.left:
+        click.echo(left_table(matrix.left))
+    for line in (*too_long(cells, prices), *unplaced(one.cell for one in cells)):
+        log.warn(line)
+
+
+def show_changes(changes: list[Change] | None) -> None:
+    """Say what changed files have to do with."""
+    if changes is None:
+        return
+    kinds: dict[str, list[str]] = {}
+    for one in changes:
+        on = f" of torch {one.line}" if one.line else ""
+        kinds.setdefault(f"{one.project or one.what}{on}", []).append(one.path)
+    for what, paths in kinds.items():
+        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
+        log.note(f"{what}: {', '.join(paths[:_MOST_FILES])}{more}")
