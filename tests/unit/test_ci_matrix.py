@@ -258,6 +258,14 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     before, cells, count = place.read_text().splitlines()
     assert (before, count) == ("before=1", "cells_count=7")
     assert json.loads(cells.removeprefix("cells=")) == json.loads(done.stdout)
+    several = [*words[:4], "--rows", "lines", "--output", "l", "--rows", "first", "--output", "f"]
+    both = CliRunner().invoke(command, several, env={"GITHUB_OUTPUT": str(place)})
+    *_, lines, line_count, first, first_count = place.read_text().splitlines()
+    assert [f"l={both.stdout.splitlines()[0]}", f"f={both.stdout.splitlines()[1]}"] == [lines, first]
+    assert (line_count, first_count) == ("l_count=2", "f_count=2")
+    place.write_text("\n".join(place.read_text().splitlines()[:3]) + "\n")
+    for wrong in (several[:-2], [*several[:-1], "l"], [*words[:4], "--rows", "lines", "--rows", "first"]):
+        assert CliRunner().invoke(command, wrong, env={"GITHUB_OUTPUT": str(place)}).exit_code == 2, wrong
     missing = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": None})
     assert isinstance(missing.exception, UsageError) and "no step of a workflow" in str(missing.exception)
     assert CliRunner().invoke(command, ["--output", "cells"]).exit_code == 2

@@ -78,6 +78,7 @@ _MOST_FILES = 5
 )
 @click.option(
     "--rows",
+    multiple=True,
     type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "companions", "lines"]),
     help="With --format github: a row a cell (or of them those that go first, the others, those that are"
     " tested), a family (a set of wheels), a Python (what families share) or a line (lock, checkout)"
@@ -93,8 +94,10 @@ _MOST_FILES = 5
 )
 @click.option(
     "--output",
+    multiple=True,
     metavar="NAME",
-    help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT).",
+    help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT); one for each"
+    " of several --rows.",
 )
 @click.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
@@ -111,9 +114,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     since: str | None,
     cheapest: bool,
     runs: Path | None,
-    rows: Rows | None,
+    rows: tuple[Rows, ...],
     form: str,
-    output: str | None,
+    output: tuple[str, ...],
     explain: str | None,
     savings: bool,
 ) -> None:
@@ -126,6 +129,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.ci.matrix import Selection, plan_matrix
     from rocm_wheels.ci.matrix.changes import widened
     from rocm_wheels.ci.matrix.costs import Prices
+    from rocm_wheels.cli.matrix_rows import require_names, show_github
     from rocm_wheels.model.ci import ci_table
 
     _refuse_two(explain=explain is not None, savings=savings, github=form == "github")
@@ -134,6 +138,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         _refuse(narrower, "with --explain, which is about one cell, there is no use for")
     if form != "github":
         _refuse({"--output": output, "--rows": rows}, "only --format github has a use for")
+    require_names(rows, output)
     table = ci_table()
     selection = Selection(
         trigger,
@@ -156,7 +161,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if savings:
         matrix_text.show_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        matrix_text.show_github(cells, prices, rows or "cells", touched, output)
+        show_github(cells, prices, rows or ("cells",), touched, output)
     elif form == "json":
         matrix_text.show_json(matrix, cells, prices, changes)
     else:

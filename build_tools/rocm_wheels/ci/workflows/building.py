@@ -38,7 +38,6 @@ GIVEN = {
     "rocm_index": ("index that has the ROCm packages", ...),
     "build_image": ("image to build in, by digest; empty: on the machine itself", ""),
 }
-_OUTPUTS = ("line", "pythons", "first", "others", "companions")
 _ROWS = {
     "line": "lines",
     "pythons": "pythons",
@@ -65,9 +64,17 @@ _BUILD = (
 )
 
 
-def matrix_step(output: str, rows: str) -> Step:
-    """Return a step that sets rows of the selection as an output."""
-    return run(f"matrix: {rows}", f"{_MATRIX} --rows {rows} --output {output}", _SELECTED, id=output)
+def matrix_step(**rows: str) -> Step:
+    """Return a step, `matrix`, that sets rows of the selection as outputs: kinds of rows by name."""
+    asked = "".join(f" --rows {kind} --output {name}" for name, kind in rows.items())
+    return run("matrix", f"{_MATRIX}{asked}", _SELECTED, id="matrix")
+
+
+def matrix_outputs(*names: str) -> dict[str, str]:
+    """Return the outputs of a job that says what its step `matrix` said: rows, and how many."""
+    return {
+        said: expression(f"steps.matrix.outputs.{said}") for name in names for said in (name, f"{name}_count")
+    }
 
 
 def build_line(pieces: Pieces) -> Workflow:
@@ -100,15 +107,11 @@ def _lock(pieces: Pieces) -> Job:
         30,
         [
             *pieces.begin(),
-            *(matrix_step(name, rows) for name, rows in _ROWS.items()),
+            matrix_step(**_ROWS),
             run("lock", words, given),
             pieces.upload(f"lock-{OF_LINE}", LOCK),
         ],
-        outputs={
-            said: expression(f"steps.{name}.outputs.{said}")
-            for name in _OUTPUTS
-            for said in (name, f"{name}_count")
-        },
+        outputs=matrix_outputs(*_ROWS),
     )
 
 

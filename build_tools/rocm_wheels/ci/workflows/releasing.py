@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_step
+from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_outputs, matrix_step
 from rocm_wheels.ci.workflows.pieces import (
     AS_ROOT,
     GIVEN_BY_DIGEST,
@@ -102,11 +102,8 @@ def release_line(pieces: Pieces) -> Workflow:
             "plan": job(
                 HOSTED,
                 15,
-                [*pieces.begin(), matrix_step("families", "families")],
-                outputs={
-                    name: expression(f"steps.families.outputs.{name}")
-                    for name in ("families", "families_count")
-                },
+                [*pieces.begin(), matrix_step(families="families")],
+                outputs=matrix_outputs("families"),
             ),
             "build": calling(
                 "build-line.yml",
@@ -138,7 +135,7 @@ def _stage(pieces: Pieces) -> Job:
         120,
         [
             *pieces.begin(s3=True),
-            matrix_step("tested", "tested"),
+            matrix_step(tested="tested"),
             pieces.download(f"lock-{OF_LINE}"),
             pieces.download_all("wheels-${{ inputs.families }}-cp*-" + OF_LINE, "wheels"),
             pieces.download_all(f"shared-cp*-{OF_LINE}", "wheels"),
@@ -164,8 +161,7 @@ def _stage(pieces: Pieces) -> Job:
         outputs={
             "set": "${{ steps.stage.outputs.set }}",
             "index": "${{ steps.stage.outputs.index }}",
-            "tested": "${{ steps.tested.outputs.tested }}",
-            "tested_count": "${{ steps.tested.outputs.tested_count }}",
+            **matrix_outputs("tested"),
         },
     )
 
