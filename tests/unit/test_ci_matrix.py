@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rocm_wheels.ci.matrix import Cell, Selection, parse_cell, plan_matrix
 from rocm_wheels.ci.matrix.cells import reasons
+from rocm_wheels.ci.matrix.changed_files import named_files
 from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.limits import minutes_of, too_long
@@ -25,6 +26,7 @@ from rocm_wheels.model.gfx import gfx_families, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.pipeline.estimates import History, Past
 from rocm_wheels.records import parse
+from rocm_wheels.workspace import home
 
 TABLE = ci_table()
 PRICES = Prices(TABLE, History())
@@ -302,6 +304,32 @@ def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -
     found = affected(cells, changes_of(TABLE, ["smoke-tests/test_layers.py"]))
     assert {one.projects for one in found} == {()} and all(one.built.tests for one in found)
     assert len(found) == len([one for one in cells if one.tests])
+
+
+def test_a_change_of_what_a_platform_lacks_builds_nothing_there() -> None:
+    found = affected(plan_matrix(TABLE, Selection()).built, changes_of(TABLE, ["repos/triton.yaml"]))
+    assert {one.built.cell.platform for one in found} == {"linux"}
+    assert {one.projects[:2] for one in found} == {("triton", "pytorch")}
+
+
+def test_files_are_named_from_the_top_or_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert named_files(home(), ["README.md", str(home() / "repos/triton.yaml")]) == [
+        *("README.md", "repos/triton.yaml")
+    ]
+    assert capsys.readouterr().err == ""
+    assert named_files(home(), ["repos/gone.yaml"]) == ["repos/gone.yaml"]
+    assert "it counts as a file that was removed" in capsys.readouterr().err
+    for outside in ("/etc/passwd", "../x", "."):
+        with pytest.raises(UsageError, match="is no file of"):
+            named_files(home(), [outside])
+
+
+def test_what_is_not_shown_is_counted() -> None:
+    said = CliRunner().invoke(command, ["--changed", "README.md"]).stdout
+    assert said.startswith("no cell is built\n") and "need not be built: the change has nothing to do" in said
+    said = CliRunner().invoke(command, ["--cheapest", "--trigger", "presubmit"])
+    assert "2 cells, each built alone" in said.stdout and "5 cells of the selection need not" in said.stdout
+    assert "windows: torch 2.14 without triton" in said.stderr
 
 
 def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from rocm_wheels.ci.matrix.costs import Prices
     from rocm_wheels.ci.matrix.rows import Rows
     from rocm_wheels.pipeline.estimates import History
-
-_MOST_FILES = 5
 
 
 @click.command("matrix")
@@ -165,8 +162,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     elif form == "json":
         matrix_text.show_json(matrix, cells, prices, changes)
     else:
-        matrix_text.show_table(matrix, cells, prices)
-        matrix_text.show_changes(changes)
+        matrix_text.show_table(matrix, cells, prices, changes, cheapest=cheapest)
 
 
 def _refuse_two(**given: bool) -> None:
@@ -205,14 +201,14 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def _changes(changed: tuple[str, ...], since: str | None) -> list[Change] | None:
-    from rocm_wheels.ci.matrix.changed_files import changed_since
+    from rocm_wheels.ci.matrix.changed_files import changed_since, named_files
     from rocm_wheels.ci.matrix.changes import changes_of
     from rocm_wheels.model.ci import ci_table
     from rocm_wheels.workspace import home
 
     if not changed and since is None:
         return None
-    paths = [*map(posixpath.normpath, changed), *(changed_since(home(), since) if since is not None else ())]
+    paths = [*named_files(home(), changed), *(changed_since(home(), since) if since is not None else ())]
     return changes_of(ci_table(), dict.fromkeys(paths))
 
 

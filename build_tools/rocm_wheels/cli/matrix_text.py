@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels import log
+from rocm_wheels.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocm_wheels.ci.matrix import Matrix, Selection
     from rocm_wheels.ci.matrix.cells import Built
-    from rocm_wheels.ci.matrix.changes import Affected, Change
+    from rocm_wheels.ci.matrix.changes import Change
     from rocm_wheels.ci.matrix.costs import Prices
-    from rocm_wheels.ci.matrix.rows import Rows
 
 _MOST_FILES = 5
 
@@ -56,58 +56,45 @@ def show_savings(cells: Sequence[Built], prices: Prices, *, as_json: bool) -> No
         click.echo(savings_table(found, len(cells)))
 
 
-def show_github(
-    cells: Sequence[Built],
-    prices: Prices,
-    rows: Rows,
-    touched: list[Affected] | None,
-    output: str | None,
-) -> None:
-    """Print rows for a matrix of GitHub, and set them as outputs."""
-    from rocm_wheels.ci.matrix.limits import require_one_matrix
-    from rocm_wheels.ci.matrix.rows import rows_of
-    from rocm_wheels.ci.outputs import set_outputs
-    from rocm_wheels.cli.boundary import environment
-
-    found = rows_of(cells, prices, rows)
-    if rows in {"cells", "first", "others", "tested"} and touched is not None:
-        anew = {str(one.built.cell): " ".join(one.projects) for one in touched}
-        found = [{**row, "anew": anew[row["cell"]]} for row in found]
-    require_one_matrix(prices.table, len(found))
-    said = json.dumps({"include": found}, separators=(",", ":"))
-    if output is not None:
-        set_outputs(environment(), {output: said, f"{output}_count": str(len(found))})
-    click.echo(said)
-    if not found:
-        log.note("no cell is left: a job with this matrix must not be started (GitHub fails an empty one)")
-
-
 def show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None) -> None:
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
     from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import unplaced
+    from rocm_wheels.ci.matrix.places import absent, unplaced
     from rocm_wheels.ci.matrix.shown import as_json
 
     said = as_json(matrix, cells, prices)
     said["warnings"] = [*too_long(cells, prices), *unplaced(one.cell for one in cells)]
+    said["notes"] = absent(one.cell for one in cells)
     if changes is not None:
         said["changes"] = [asdict(one) for one in changes]
     click.echo(json.dumps(said, indent=1))
 
 
-def show_table(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> None:
+def show_table(
+    matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None, *, cheapest: bool
+) -> None:
     """Print the cells, and how many are left out for which reason; warn of what will not do."""
     from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import unplaced
+    from rocm_wheels.ci.matrix.places import absent, unplaced
     from rocm_wheels.ci.matrix.shown import cells_table, left_table
 
     click.echo(cells_table(cells, prices))
+    if fewer := len(matrix.built) - len(cells):
+        why = (
+            ("the change has nothing to do with them", changes is not None),
+            ("another stands for them", cheapest),
+        )
+        said = ", or ".join(text for text, on in why if on)
+        click.echo(f"{counted(fewer, 'cell')} of the selection need not be built: {said}")
     if matrix.left:
         click.echo(left_table(matrix.left))
     for line in (*too_long(cells, prices), *unplaced(one.cell for one in cells)):
         log.warn(line)
+    for line in absent(one.cell for one in cells):
+        log.note(line)
+    show_changes(changes)
 
 
 def show_changes(changes: list[Change] | None) -> None:

@@ -257,7 +257,11 @@ def _no_family(table: CiTable, name: str) -> str:
 
 def check_cell(table: CiTable, cell: Cell) -> None:
     """Raise UsageError for a cell with a name that there is not."""
-    _check(table, Selection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,)))
+    try:
+        _check(table, Selection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,)))
+    except UsageError as wrong:
+        said = wrong.message.partition(": ")[2]
+        raise UsageError(f"{str(cell)!r} is no cell: {said}", tip=wrong.tip) from None
 
 
 def _require(option: str, what: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from rocm_wheels import log
 from rocm_wheels.errors import UsageError
+
+
+def named_files(repository: Path, names: Iterable[str]) -> list[str]:
+    """Return files that a user names, as git prints paths; warn of those that are not there.
+
+    Whole paths may lie in the repository; others count from its top. Raises UsageError for what lies outside.
+    """
+    found = []
+    for name in names:
+        path = Path(os.path.normpath(repository / name))
+        if not path.is_relative_to(repository) or path == repository:
+            raise UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
+        if not os.path.lexists(path):
+            log.warn(f"--changed: there is no {path}; it counts as a file that was removed")
+        found.append(path.relative_to(repository).as_posix())
+    return found
 
 
 def changed_since(repository: Path, ref: str) -> list[str]:

@@ -82,7 +82,8 @@ def _projects(changes: Sequence[Change], projects: Sequence[Project]) -> tuple[s
     """Return what is built anew: what changed, and what is built with it."""
     if any(one.what == "everything" for one in changes):
         return tuple(project.name for project in projects)
-    anew = {one.project for one in changes if one.what == "project"}
+    here = {project.name for project in projects}  # not what the platform lacks: nobody waits for it
+    anew = here & {one.project for one in changes if one.what == "project"}
     for project in projects:  # in the order of the builds
         if anew & {*project.build.after, *project.build.needs}:
             anew.add(project.name)

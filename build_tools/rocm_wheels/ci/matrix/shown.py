@@ -8,12 +8,15 @@ from typing import Any
 from rocm_wheels.ci.matrix.cells import Built, Cell, Left, Matrix
 from rocm_wheels.ci.matrix.costs import Prices, all_of
 from rocm_wheels.ci.matrix.savings import Saving
+from rocm_wheels.words import counted
 
 _MOST = 2
 
 
 def cells_table(cells: Sequence[Built], prices: Prices) -> str:
     """Return a line for each family, torch line and platform, with its Pythons, and the sum."""
+    if not cells:
+        return "no cell is built"
     groups: dict[tuple[str, str, str], list[Built]] = {}
     for one in cells:
         groups.setdefault((one.cell.platform, one.cell.line, one.cell.family), []).append(one)
@@ -25,7 +28,10 @@ def cells_table(cells: Sequence[Built], prices: Prices) -> str:
         rows.append([platform, line, family, pythons, group[0].rocm, _tests_of(group), *spent])
     total = all_of(prices.cell(one) for one in cells)
     hours = f"{total.hours:.1f} builder hours, {total.gpu_hours:.1f} GPU hours"
-    said = f"{len(cells)} cells, each built alone (--savings: shared): {hours}; disk is that of one cell"
+    said = (
+        f"{counted(len(cells), 'cell')}, each built alone (--savings: shared): {hours};"
+        " hours are of all Pythons of a row, disk is that of one"
+    )
     return "\n".join([*_aligned(rows), said])
 
 
