@@ -1,8 +1,9 @@
-"""The nightly of two families × two Pythons, run from its workflow files on the miniature, job by job.
+"""The nightly of two families × two Pythons, run from its workflow files on the miniature; and all others.
 
-The Pythons are those that are on this machine, at most two. Of the projects torch and triton are built, which
-is half of the work: in a copy of the clone without the other recipes, as somebody has it who needs no more.
-With ROCM_WHEELS_WHOLE_NIGHT set, all of them are.
+The Pythons are those that are on this machine, at most two. Of the projects torch, triton and torchaudio are
+built, one of each kind of job, in a copy of the clone without the other recipes, as somebody has it who needs
+no more. With ROCM_WHEELS_WHOLE_NIGHT set, all of them are. What other workflows do differently is run on
+what the night has made: what a pull request or a push touches, a release, promotions by hand, our own tests.
 """
 
 from __future__ import annotations
@@ -10,21 +11,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-import uv
-from workflow_actions import Services, pythons_here
-from workflow_runner import Runner
+import yaml
+from workflow_runner import Ran, Runner
+from workflow_world import CLONE, FAMILIES, ROCM, History, Night, run_night
 
-from rocm_wheels.demo.artifacts import make_artifacts
-from rocm_wheels.demo.hipify_source import fetch_hipify
-from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.gfx import gfx_families
 
@@ -33,138 +28,15 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux alone"),
 ]
-CLONE = Path(__file__).resolve().parents[2]
-MINIATURE = CLONE / "tests" / "miniature"
-FAMILIES = ("gfx94X-dcgpu", "gfx1151")  # one target each: what compiles is most of the work
-ROCM = "7.1.0+miniature"
-# the branches of the line that the lock asks for; what else there is, torch's own files name
-BRANCHES = {"pytorch": "release/2.13", "triton": "release/internal/3.8.x"}
-ELSEWHERE = {"pytorch": "ROCm/pytorch", "triton": "ROCm/triton", "minigemm": "ROCm/minigemm"}
-
-
-def git(*words: str | Path) -> None:
-    subprocess.run(["git", *map(str, words)], check=True, capture_output=True)
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """A machine with a HOME of its own, on which the repositories of the line are those of the miniature."""
-    names = ("PYTHON", "VIRTUAL_ENV", "XDG_", "GITHUB_", "ROCM_", "GIT_", "PYTEST_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(names)}
-    cache = base.get("UV_CACHE_DIR") or str(Path(base.get("HOME", "/root")) / ".cache" / "uv")
-    tools = [str(Path(sys.executable).parent / name) for name in ("ccache",)]
-    programs = folder / "programs"
-    programs.mkdir(parents=True)
-    for tool in [*tools, str(uv.find_uv_bin())]:
-        if Path(tool).exists():
-            (programs / Path(tool).name).symlink_to(tool)
-    path = [one for one in base["PATH"].split(os.pathsep) if one != str(Path(sys.executable).parent)]
-    pypi = next(filter(None, map(base.get, ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"))), "https://pypi.org/simple")
-    return {
-        **base,
-        # the miniature's compiler is a package of PyPI; AMD's index has all that its ROCm requires
-        "UV_EXTRA_INDEX_URL": pypi,
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "HOME": str(folder / "home"),
-        "PATH": os.pathsep.join([str(programs), *path]),
-        "UV_CACHE_DIR": cache,
-        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"),
-    }
-
-
-def ours(*words: str | Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(CLONE / "build_tools")}
-    argv = [sys.executable, *map(str, words)]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def make_world(folder: Path) -> dict[str, str]:
-    env = environment(folder)
-    (folder / "home").mkdir()
-    real = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocm-wheels"
-    made = make_repositories(MINIATURE, folder / "upstream", hipify=fetch_hipify(real, env=env), env=env)
-    for name, branch in BRANCHES.items():
-        git("-C", folder / "upstream" / f"{name}.git", "branch", branch, made[name].branch)
-    lines = ['[protocol "file"]\n\tallow = always\n']
-    for name, place in ELSEWHERE.items():
-        lines.append(f'[url "{made[name].url}"]\n\tinsteadOf = https://github.com/{place}.git\n')
-    (folder / "gitconfig").write_text("".join(lines))
-    make_artifacts(
-        MINIATURE / "rocm", folder / "artifacts", version=ROCM,
-        targets=[one for name in FAMILIES for one in gfx_families()[name]], env=env,
-    )  # fmt: skip
-    packages = folder / "packages"
-    made_of = ("--artifact-dir", folder / "artifacts", "--dest-dir", packages)
-    ours(CLONE / "build_tools" / "build_python_packages.py", *made_of)
-    ours("-m", "rocm_wheels", "index", "add", folder / "index", *sorted((packages / "dist").iterdir()))
-    return env
-
-
-LEFT_OUT = ("repos/apex.yaml", "repos/pytorch_audio.yaml", "repos/pytorch_vision.yaml")
-
-
-@dataclass
-class Night:
-    """A night that ran: what of it there is to look at."""
-
-    runner: Runner
-    pythons: list[str]
-    projects: list[str]
-    store: Path
-    result: str = ""
-
-    def tags(self) -> list[str]:
-        return [f"cp{python.replace('.', '')}-2.13-linux" for python in self.pythons]
-
-    def failures(self) -> str:
-        return "\n".join(
-            f"{place}: {name}: {said[-3000:]}"
-            for place, ran in self.runner.jobs.items()
-            for name, outcome, said in ran.steps
-            if outcome == "failure"
-        )
-
-
-def labels() -> set[str]:
-    """The machines that there are: hosted ones, and those that build. None has a GPU."""
-    return {"ubuntu-24.04", *(one.label for one in ci_table().platforms["linux"].builders)}
-
-
-def two_pythons(here: dict[str, Path]) -> list[str]:
-    """The running Python, and another of the night that is on this machine."""
-    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    wanted = [one for one in ("3.12", "3.11", "3.13", "3.10", "3.14") if one in here]
-    known = ci_table().triggers["nightly"].pythons
-    return [one for one in dict.fromkeys([running, *wanted]) if one in known][:2]
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     folder = tmp_path_factory.mktemp("night")
-    env = make_world(folder / "world")
-    here = pythons_here()
-    pythons = two_pythons(here)
-    here.setdefault("3.12", next(iter(here.values())))  # what the tool itself runs with, where it is not here
-    whole = bool(os.environ.get("ROCM_WHEELS_WHOLE_NIGHT"))
-    projects = ["torch", "triton", *(["torchaudio", "torchvision", "apex"] if whole else [])]
-    services = Services(folder / "github", CLONE, here, left_out=() if whole else LEFT_OUT)
-    runner = Runner(CLONE / ".github" / "workflows", services, labels(), env)
-    made = Night(runner, pythons, projects, folder / "store")
-    made.store.mkdir()
-    given = {
-        "lines": "2.13",
-        "families": " ".join(FAMILIES),
-        "pythons": " ".join(pythons),
-        "platform": "linux",
-        "rocm_version": ROCM,
-        "rocm_index": (folder / "world" / "index").as_uri() + "/",
-        "store": str(made.store),
-    }
     begin = time.monotonic()
-    made.result = runner.start("nightly.yml", given)
-    took = time.monotonic() - begin
-    cells = f"{' and '.join(FAMILIES)} × Python {' and '.join(pythons)}"
-    print(f"\n{cells}: {len(runner.jobs)} jobs in {took:.0f} s")
+    made = run_night(folder, whole=bool(os.environ.get("ROCM_WHEELS_WHOLE_NIGHT")))
+    cells = f"{' and '.join(FAMILIES)} × Python {' and '.join(made.pythons)}"
+    print(f"\n{cells}: {len(made.runner.jobs)} jobs in {time.monotonic() - begin:.0f} s")
     yield made
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -174,7 +46,7 @@ def said(night: Night, job: str, step: str) -> str:
 
 
 def test_jobs_run_as_the_workflow_says(night: Night) -> None:
-    """One lock and one checkout; what has no device code once a Python; a cell that goes first."""
+    """One lock and one checkout; what serves every family once a Python; a cell that goes first."""
     cells = len(FAMILIES) * len(night.pythons)
     results = {place.removeprefix("nightly.yml/"): ran.result for place, ran in night.runner.jobs.items()}
     wanted = {
@@ -184,29 +56,34 @@ def test_jobs_run_as_the_workflow_says(night: Night) -> None:
         **{f"line[0]/build/shared[{number}]": "success" for number in range(len(night.pythons))},
         "line[0]/build/first[0]": "success",
         **{f"line[0]/build/others[{number}]": "success" for number in range(cells - 1)},
+        **{f"line[0]/build/companions[{number}]": "success" for number in range(len(night.pythons))},
         "line[0]/build": "success",
     }
     assert {name: results.get(name) for name in wanted} == wanted, night.failures()
     assert [name for name in results if "/build/" in name and name not in wanted] == []
     of_cells = {f"wheels-{family}-{tag}" for family in FAMILIES for tag in night.tags()}
-    shared = {f"shared-{tag}" for tag in night.tags()}
+    shared = {f"{name}-{tag}" for tag in night.tags() for name in ("shared", "companions")}
     once = {"lock-2.13-linux", "sources-2.13-linux"}
     assert set(night.runner.services.artifacts) == of_cells | shared | once
     # the first cell found no cache and saved one; all others found it
     asked = [one for one in night.runner.services.asked if one.startswith("cache")]
-    assert len([one for one in asked if "cache: ccache-2.13-linux-4711-1 for" in one]) == cells - 1
+    found = [one for one in asked if "cache: ccache-2.13-linux-4711-1 for" in one]
+    assert len(found) == cells - 1 + len(night.pythons)
     assert not [one for one in asked if "not saved" in one]
 
 
 def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
     lock = json.loads((night.runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
     assert lock["rocm"] == ROCM and lock["pythons"] == sorted(night.pythons)
+    audio = set()
     for family in FAMILIES:
         (document,) = (night.store / "v2-staging" / family / "sets").glob("*/set.json")
         staged = json.loads(document.read_text())
         assert len(staged["files"]) == len(night.projects) * len(night.pythons)
         code = {target for file in staged["files"] for target in file.get("targets", ())}
         assert code == set(gfx_families()[family])
+        audio |= {file["sha256"] for file in staged["files"] if file["project"] == "torchaudio"}
+    assert len(audio) == len(night.pythons), "one for all families"
 
 
 def test_a_set_that_nobody_tested_on_a_gpu_is_blocked(night: Night) -> None:
@@ -229,4 +106,138 @@ def test_a_family_that_is_a_named_exception_is_shown_as_untested(night: Night) -
     assert jobs["nightly.yml/line[0]/family[1]/promote"].result == "success", night.failures()
     assert "untested" in said(night, "family[1]/gate", "gate")
     assert list((night.store / "v2").glob(f"{FAMILIES[1]}/**/torch-*.whl"))
-    assert night.result == "failure"  # tests without a machine, and a gate that blocks
+    assert night.runner.result == "failure"  # tests without a machine, and a gate that blocks
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return History(tmp_path_factory.mktemp("history") / "ours.git")
+
+
+PATCH = "patches/pytorch/2.13/base/0001-a-change.patch"
+
+
+def changed(night: Night, history: History, name: str, **served: str) -> Runner:
+    """Run what a pull request begins; jobs are ``served`` with a result as if others did them."""
+    history.pull_request({name: "changed"})
+    done = {f"presubmit.yml/{job}": Ran(result) for job, result in served.items()}
+    return night.run("presubmit.yml", event="pull_request", history=history.folder, served=done)
+
+
+def test_a_pull_request_that_touches_a_patch_builds_its_line(night: Night, history: History) -> None:
+    """One cell of each platform, of the line of the patch alone; nothing of what its base has beside it."""
+    runner = changed(night, history, PATCH, **{"build[1]": "success"})
+    first, second = (runner.called[f"presubmit.yml/build[{number}]"] for number in (0, 1))
+    assert (first["line"], first["platform"], second["platform"]) == ("2.13", "linux", "windows")
+    assert (first["families"], first["pythons"]) == ("gfx94X-dcgpu", "3.12")
+    assert first["rocm_index"].startswith("https://") and first["save_cache"] is False
+    lock = json.loads((runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
+    assert lock["pythons"] == ["3.12"] and lock["rocm"] == first["rocm_version"]
+    builders = [one.label for one in ci_table().platforms["linux"].builders]
+    assert any(one in runner.jobs["presubmit.yml/build[0]/sources[0]"].said("runner") for one in builders)
+    assert runner.jobs["presubmit.yml/build[0]/first"].result == "skipped" and runner.result == "failure"
+    assert not [one for one in runner.services.asked if "role" in one]
+
+
+def test_a_pull_request_that_touches_nothing_builds_nothing(night: Night, history: History) -> None:
+    runner = changed(night, history, "README.md")
+    assert runner.jobs["presubmit.yml/plan"].outputs["lines_count"] == "0"
+    assert runner.jobs["presubmit.yml/build"].result == "skipped" and runner.result == "success"
+
+
+def test_a_pull_request_that_touches_everything_builds_the_newest_line(
+    night: Night, history: History
+) -> None:
+    runner = changed(
+        night, history, "build_tools/rocm_wheels/x.py", **{"build[0]": "success", "build[1]": "success"}
+    )
+    assert runner.result == "success"
+    lines = [given["line"] for given in runner.called.values()]
+    newest = max((str(line) for line in lines), key=lambda line: int(line.split(".")[1]))
+    assert lines == [newest, newest] and newest != "2.13"
+
+
+def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, history: History) -> None:
+    """All that the push has: not only its last commit. Its sets are judged by no gate, and shown nowhere."""
+    first = history.commit({PATCH: "changed"}, history.base)
+    history.commit({PATCH: "changed", "README.md": "changed"}, first)
+    families = [f"line[0]/family[{number}]" for number in range(1, 12)]
+    served = {
+        **{f"postsubmit.yml/{name}": Ran("success") for name in (*families, "line[1]")},
+        "postsubmit.yml/line[0]/build": Ran("failure"),
+        "postsubmit.yml/line[0]/family[0]/stage": night.ran("family[0]/stage"),
+    }
+    about = {"event": {"before": history.base}, "sha": first}
+    runner = night.run("postsubmit.yml", event="push", about=about, history=history.folder, served=served)
+    line = runner.called["postsubmit.yml/line[0]"]
+    assert (line["line"], line["channel"], line["promote"], line["save_cache"]) == ("2.13", "", False, False)
+    since = [name for name, one in ci_table().families.items() if one.since in {"presubmit", "postsubmit"}]
+    assert line["families"].split() == since and line["store"] == str(night.store)
+    results = {job: ran.result for job, ran in runner.jobs.items() if "family[0]/" in job}
+    wanted = {"stage": "success", "test[0]": "failure", "gate": "skipped", "promote": "skipped"}
+    for job, result in wanted.items():
+        assert results[f"postsubmit.yml/line[0]/family[0]/{job}"] == result, results
+
+
+def test_a_release_is_judged_and_never_shown(night: Night) -> None:
+    served = {
+        "release.yml/line[0]/build": night.ran("build"),
+        "release.yml/line[0]/family[0]/stage": night.ran("family[1]/stage"),
+    }
+    given = {**night.given, "families": FAMILIES[1], "channel": "prerelease"}
+    runner = night.run("release.yml", given, served=served)
+    told = runner.jobs["release.yml/line[0]/family[0]/gate"].said("gate")
+    assert "prerelease" in told
+    assert runner.jobs["release.yml/line[0]/family[0]/promote"].result == "skipped"
+    assert not [one for one in runner.services.asked if one.startswith("environment")]
+
+
+@pytest.mark.parametrize(
+    ("number", "gate", "promote"), [(0, "failure", "skipped"), (1, "success", "success")]
+)
+def test_somebody_promotes_a_set_of_the_night(number: int, gate: str, promote: str, night: Night) -> None:
+    chosen = night.ran(f"family[{number}]/stage").outputs["set"]
+    given = {"set": chosen, "family": FAMILIES[number], "channel": "nightly"}
+    runner = night.run("promote.yml", given)
+    assert runner.jobs["promote.yml/gate"].result == gate
+    assert runner.jobs["promote.yml/promote"].result == promote
+    asked = runner.services.asked
+    assert ("environment nightly for promote.yml/promote" in asked) == (promote == "success")
+    assert asked.count("role a-role in a-region") == (2 if promote == "success" else 1)
+
+
+def test_our_own_tests(night: Night) -> None:
+    """The whole command, of which pytest is told to take one file."""
+    env = {"PYTEST_ADDOPTS": "tests/unit/test_shell.py"}
+    runner = night.run("ci.yml", event="pull_request", only="3.12", env=env)
+    ran = [job for job, one in runner.jobs.items() if one.result == "success"]
+    assert len(ran) == 1 and " passed" in runner.jobs[ran[0]].said("test")
+    assert [one.result for one in runner.jobs.values()].count("failure") == len(runner.jobs) - 1
+
+
+# what no run here gets to, and why
+NOT_RUN = {
+    ("build-line.yml", "first", "build"): "only where a platform has no triton: Windows",
+    ("build-line.yml", "others", "build"): "only where a platform has no triton: Windows",
+    (
+        "release-family.yml",
+        "results",
+        "write it down",
+    ): "machines with GPUs are not here, and hand nothing over",
+}
+NO_GPU = "${{ matrix.tester }}"  # jobs on these machines
+
+
+def test_every_command_of_every_workflow_ran(night: Night) -> None:
+    """The last of this file: what the runs before it did counts."""
+    ran = night.runner.lines.union(*(one.lines for one in night.others))
+    left = []
+    for path in sorted((CLONE / ".github" / "workflows").glob("*.yml")):
+        for key, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items():
+            if job.get("runs-on") == NO_GPU:
+                continue
+            steps = [step for step in job.get("steps", ()) if "run" in step]
+            left += [
+                (path.name, key, one["name"]) for one in steps if (path.name, key, one["run"]) not in ran
+            ]
+    assert sorted(left) == sorted(NOT_RUN)

@@ -31,7 +31,8 @@ class Failed(Exception):
 class Services:
     """What a run of GitHub keeps: artifacts, caches, and what was asked of others.
 
-    ``history`` is the repository that jobs fetch from which want more than one commit.
+    ``history`` is what jobs fetch from which want more than one commit. Runs share the machines
+    of a ``folder``; each is a ``run`` of its own.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Services:
     pythons: Mapping[str, Path]
     left_out: Sequence[str] = ()
     history: Path | None = None
+    run: str = "run"
     artifacts: dict[str, Path] = field(default_factory=dict)
     caches: dict[str, Path] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -147,7 +149,7 @@ def upload_artifact(at: At, given: Mapping[str, Any]) -> None:
         if given.get("if-no-files-found") != "error":
             raise Unknown("a warning alone, where no files were found")
         raise Failed(f"no files were found: {given['path']}")
-    place = at.services.folder / "artifacts" / name
+    place = at.services.folder / at.services.run / "artifacts" / name
     root = Path(os.path.commonpath([one.parent for one in files]))
     for one in files:
         (place / one.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)

@@ -64,14 +64,17 @@ class Runner:
     jobs: dict[str, Ran] = field(default_factory=dict)
     called: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: set[tuple[str, str, str]] = field(default_factory=set)
+    result: str = ""
     _at: tuple[str, str] = ("", "")
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
         said = self._read(name)["on"][self.event]
-        if self.event != "workflow_dispatch":  # a workflow that has inputs, and gets none, has empty ones
-            return self._workflow(name, Optional(), name).result
-        return self._workflow(name, self._given(said.get("inputs", {}), inputs, name), name).result
+        # a workflow that has inputs, and is begun without, has empty ones
+        by_hand = self.event == "workflow_dispatch"
+        given = self._given(said.get("inputs", {}), inputs, name) if by_hand else Optional()
+        self.result = self._workflow(name, given, name).result
+        return self.result
 
     def _read(self, name: str) -> dict[str, Any]:
         text = (self.folder / name).read_text(encoding="utf-8").replace("\non:\n", '\n"on":\n', 1)
@@ -161,8 +164,11 @@ class Runner:
         given = [fill(one["with"], contexts, PURE) for one in job["steps"] if one.get("id") == "python"]
         python = given[0]["python-version"] if given else "tool"
         workspace = self.services.folder / f"machine-{python}" / "work"
-        temporary = self.services.folder / "temporary" / place.replace("/", "_")
+        temporary = self.services.folder / self.services.run / "temporary" / place.replace("/", "_")
         temporary.mkdir(parents=True)
+        if "environment" in job:
+            named = fill(job["environment"], contexts, PURE)
+            self.services.asked.append(f"environment {named} for {place}")
         at = At(self.services, workspace, [], {})
         done: dict[str, Any] = {}
         ran = Ran("success")
