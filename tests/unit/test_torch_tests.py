@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
 
-from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.ci.matrix import Selection as CiSelection
+from rocm_wheels.ci.matrix import plan_matrix
+from rocm_wheels.ci.matrix.costs import Prices
+from rocm_wheels.ci.matrix.rows import rows_of
+from rocm_wheels.cli.torch_tests import command
+from rocm_wheels.errors import ChecksError, DataError, UsageError
+from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.torch_tests import TorchTests, known_here, torch_tests
+from rocm_wheels.pipeline.estimates import History
 from rocm_wheels.records import parse
 from rocm_wheels.release.evidence import Evidence
 from rocm_wheels.release.evidence_given import Given
@@ -258,3 +266,21 @@ def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
     other = results(tmp_path / "other", files={"torch-1.0-py3-none-any.whl": "0" * 64})
     with pytest.raises(Exception, match=r"has other bytes|is not in|names no wheel"):
         evidence_in(other)
+
+
+def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
+    cells = plan_matrix(ci_table(), CiSelection("nightly", ("gfx94X-dcgpu", "gfx906"), lines=("2.13",))).built
+    prices = Prices(ci_table(), History())
+    (row, *_), tested = rows_of(cells, prices, "torch_tested"), rows_of(cells, prices, "tested")
+    assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "nobody has a machine with a gfx906"
+    assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (50, 270, 245)
+    push = plan_matrix(ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
+    assert rows_of(push, prices, "torch_tested") == []
+
+
+def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
+    smoke = {"tool": "x", "when": "x", "host": "x", "torch": "2.13", "gfx": [], "files": {}, "schema": 1}
+    tests = [{"name": "a", "outcome": "failed", "seconds": 1}]
+    (tmp_path / "r.json").write_text(json.dumps({**smoke, "tests": tests, "counts": {"failed": 1}}))
+    done = CliRunner().invoke(command, ["--after", str(tmp_path / "r.json")], standalone_mode=False)
+    assert isinstance(done.exception, ChecksError) and "did not pass: 1 failed" in str(done.exception)

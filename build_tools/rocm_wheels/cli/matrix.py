@@ -76,10 +76,12 @@ if TYPE_CHECKING:
 @click.option(
     "--rows",
     multiple=True,
-    type=click.Choice(["cells", "first", "others", "tested", "families", "pythons", "companions", "lines"]),
+    type=click.Choice(
+        ["cells", "first", "others", "tested", "torch_tested", "families", "pythons", "companions", "lines"]
+    ),
     help="With --format github: a row a cell (or of them those that go first, the others, those that are"
-    " tested), a family (a set of wheels), a Python (what families share) or a line (lock, checkout)"
-    "  [default: cells].",
+    " tested, and those by torch's own tests), a family (a set of wheels), a Python (what families share) or"
+    " a line (lock, checkout)  [default: cells].",
 )
 @click.option(
     "--format",

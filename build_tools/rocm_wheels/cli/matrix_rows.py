@@ -50,7 +50,7 @@ def show_github(
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
         found = rows_of(cells, prices, kind)
-        if kind in {"cells", "first", "others", "tested"} and touched is not None:
+        if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
             found = [{**row, "anew": anew[row["cell"]]} for row in found]
         require_one_matrix(prices.table, len(found))
         said = json.dumps({"include": found}, separators=(",", ":"))

@@ -111,6 +111,9 @@ class _Several(click.Command):
 @click.option(
     "--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]"
 )
+@click.option(
+    "--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good."
+)
 @click.option("--fresh", is_flag=True, help="Begin anew, where a run of the same was ended.")
 @click.option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
 @click.option(
@@ -133,6 +136,8 @@ def command(**given: Any) -> int:
     from rocm_wheels.testing.target import ask_target
     from rocm_wheels.workspace import home
 
+    if given["after"] is not None:
+        _refuse_after_failures(given["after"])
     env = environment()
     started_by = env.pop(_STARTED_BY, "") or sys.executable
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
@@ -151,6 +156,16 @@ def command(**given: Any) -> int:
         log.warn("no test was run")
         return _NO_TESTS
     return 0 if all(one.good for one in made) else _FAILED
+
+
+def _refuse_after_failures(file: Path) -> None:
+    """Raise ChecksError where smoke tests failed, or were not run: hours of tests would say no more."""
+    from rocm_wheels.testing.results import read_results
+
+    smoke = read_results(file)
+    if smoke.bad or not smoke.counts.get("passed"):
+        tip = "look at those first; without --after, torch's tests run all the same"
+        raise ChecksError(f"the smoke tests did not pass: {smoke.summary()} ({file})", tip=tip)
 
 
 def _one(order: Order, place: Place, folder: Path, env: Mapping[str, str]) -> TorchResults:

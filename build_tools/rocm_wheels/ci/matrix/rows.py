@@ -18,17 +18,24 @@ from rocm_wheels.ci.matrix.costs import (
 )
 from rocm_wheels.ci.matrix.limits import minutes_of
 from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
+from rocm_wheels.model.ci import Test
 from rocm_wheels.model.project import Platform, Project
 
-Rows = Literal["cells", "first", "others", "tested", "families", "pythons", "companions", "lines"]
+Rows = Literal[
+    "cells", "first", "others", "tested", "torch_tested", "families", "pythons", "companions", "lines"
+]
 Row = dict[str, Any]
+_TORCH: Test = "tests"
+SHORT: tuple[Test, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
+_AROUND = 25  # minutes of the other job that are not its tests: to install, and to hand over what they found
 
 
 def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
     ``cells``: a row a cell; of them ``first`` are those that warm the cache, ``others`` the rest, ``tested``
-    those with a machine to test on. ``families``: a row a family of a line and platform: a set of wheels.
+    those with a machine to test on, ``torch_tested`` those on which torch's own tests run.
+    ``families``: a row a family of a line and platform: a set of wheels.
     ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
     thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
     cell whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
@@ -45,7 +52,7 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
         with_companions = [one for one in cells if companions(one.cell.platform, one.cell.line)]
         first = {one.cell for one in first_cells(cells, prices)}
         return [_companions(group, prices, first) for group in grouped(with_companions, by_python).values()]
-    wanted = {"first": "first", "tested": "tester"}.get(rows, "cell")
+    wanted = {"first": "first", "tested": "tester", "torch_tested": "torch_test_minutes"}.get(rows, "cell")
     found = [row for row in _cells(cells, prices) if row[wanted]]
     return [row for row in found if not row["first"]] if rows == "others" else found
 
@@ -84,7 +91,9 @@ def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
         "minutes": _minutes(prices, platform, hours),
         "tests": " ".join(one.tests),
         "tester": one.tester,
-        "test_minutes": _test_minutes(one, prices),
+        "test_minutes": _test_minutes(one, prices, SHORT),
+        "torch_test_minutes": (torch := _test_minutes(one, prices, (_TORCH,))),
+        "torch_step_minutes": max(torch - _AROUND, 0),
         "untested": one.untested,
     }
 
@@ -179,9 +188,10 @@ def tag_of(python: str) -> str:
     return f"cp{python.replace('.', '')}"
 
 
-def _test_minutes(one: Built, prices: Prices) -> int:
+def _test_minutes(one: Built, prices: Prices, kinds: Collection[Test]) -> int:
     """Return how long the job on a machine with GPUs may take, which installs ROCm and torch first."""
-    return minutes_of(prices.table, prices.tests(one).gpu_hours, hosted=False) if one.tests else 0
+    minutes = [prices.table.tests[test].minutes for test in one.tests if test in kinds]
+    return minutes_of(prices.table, sum(minutes) / 60, hosted=False) if minutes else 0
 
 
 def _minutes(prices: Prices, platform: Platform, hours: float) -> int:

@@ -14,8 +14,6 @@ from typing import Any
 
 from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_outputs, matrix_step
 from rocm_wheels.ci.workflows.pieces import (
-    AS_ROOT,
-    GIVEN_BY_DIGEST,
     HOSTED,
     STORE,
     STORE_AND_ATTEST,
@@ -32,7 +30,7 @@ from rocm_wheels.ci.workflows.pieces import (
     run,
     when,
 )
-from rocm_wheels.ci.workflows.text import Noted
+from rocm_wheels.ci.workflows.testing import ONE, STAGED, results_job, smoke_job, torch_job
 
 _STORE: dict[str, tuple[str, Any]] = {
     "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
@@ -49,20 +47,10 @@ _FAMILY = {
     **_STORE,
 }
 _SAVING = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", True)}
-DEVICES = (
-    f"{AS_ROOT} --device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video"
-    " --security-opt=seccomp=unconfined"
-)
-_STAGED = {
-    "SET": "${{ needs.stage.outputs.set }}",
-    "STORE": "${{ inputs.store }}",
-    "FAMILY": "${{ inputs.families }}",
-}
 _CHANNEL = {"CHANNEL": "${{ inputs.channel }}"}
 _FOUND = "--from verify.json --from resolve-check.json --wheels wheels"
-_ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
-GATE = f'rocm-wheels gate {_ONE} --channel "$CHANNEL" --explain'
-PROMOTE = f'rocm-wheels promote {_ONE} --channel "$CHANNEL"'
+GATE = f'rocm-wheels gate {ONE} --channel "$CHANNEL" --explain'
+PROMOTE = f'rocm-wheels promote {ONE} --channel "$CHANNEL"'
 
 
 def release_family(pieces: Pieces) -> Workflow:
@@ -75,8 +63,9 @@ def release_family(pieces: Pieces) -> Workflow:
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
             "stage": _stage(pieces),
-            "test": _test(pieces, staged),
-            "results": _results(pieces, staged),
+            "test": smoke_job(pieces, staged),
+            "tests": torch_job(pieces, staged),
+            "results": results_job(pieces, staged),
             "gate": _gate(pieces, staged),
             "promote": _promote(pieces),
         },
@@ -126,7 +115,7 @@ def release_line(pieces: Pieces) -> Workflow:
 
 def _stage(pieces: Pieces) -> Job:
     stage = f'rocm-wheels stage "$STORE" wheels/*.whl --lock {LOCK} --family "$FAMILY" --outputs'
-    own = {name: _STAGED[name] for name in ("STORE", "FAMILY")}
+    own = {name: STAGED[name] for name in ("STORE", "FAMILY")}
     this = {**own, "SET": "${{ steps.stage.outputs.set }}"}
     done = "${{ !cancelled() && steps.stage.outcome == 'success' }}"
     attest = pieces.uses("actions/attest-build-provenance", subject_path="wheels/*.whl")
@@ -135,7 +124,7 @@ def _stage(pieces: Pieces) -> Job:
         120,
         [
             *pieces.begin(s3=True),
-            matrix_step(tested="tested"),
+            matrix_step(tested="tested", torch_tested="torch_tested"),
             pieces.download(f"lock-{OF_LINE}"),
             pieces.download_all("wheels-${{ inputs.families }}-cp*-" + OF_LINE, "wheels"),
             pieces.download_all(f"shared-cp*-{OF_LINE}", "wheels"),
@@ -152,7 +141,7 @@ def _stage(pieces: Pieces) -> Job:
             ),
             run(
                 "write it down",
-                f"rocm-wheels evidence add {_ONE} {_FOUND}",
+                f"rocm-wheels evidence add {ONE} {_FOUND}",
                 this,
                 if_=done,
             ),
@@ -161,71 +150,8 @@ def _stage(pieces: Pieces) -> Job:
         outputs={
             "set": "${{ steps.stage.outputs.set }}",
             "index": "${{ steps.stage.outputs.index }}",
-            **matrix_outputs("tested"),
+            **matrix_outputs("tested", "torch_tested"),
         },
-    )
-
-
-def _test(pieces: Pieces, staged: str) -> Job:
-    """Return the job on machines with GPUs: it can read, and write nothing but an artifact.
-
-    In a container, too, the Python is that of the row: the only one of the image is the tool's.
-    """
-    python = {"PYTHON": "${{ steps.python.outputs.python-path }}"}
-    where = '--target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS" --pre'
-    install = f"rocm-wheels install torch torchvision torchaudio triton pytest {where}"
-    apex = f"rocm-wheels install torch apex {where}"
-    given = {
-        **python,
-        "INDEX": "${{ needs.stage.outputs.index }}",
-        "ROCM_INDEX": "${{ inputs.rocm_index }}",
-        "TARGETS": "${{ matrix.targets }}",
-    }
-    smoke = (
-        'python3 build_tools/run_pytorch_smoke_tests.py --target-python "$PYTHON" --wheels wheels'
-        ' --amdgpu-family "$FAMILY" --require-gpu --output-dir smoke-results'
-    )
-    return job(
-        "${{ matrix.tester }}",
-        "${{ matrix.test_minutes }}",
-        [
-            *pieces.begin("${{ matrix.python }}"),
-            pieces.download("wheels-${{ matrix.name }}", "wheels"),
-            pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
-            pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
-            run("install from the index of the set", install, given),
-            run("apex, too", apex, given, if_="${{ contains(matrix.projects, 'apex') }}"),
-            run("smoke tests", smoke, {**python, "FAMILY": "${{ matrix.family }}"}, id="smoke"),
-            when(
-                pieces.upload("smoke-${{ matrix.name }}", "smoke-results"),
-                "${{ !cancelled() && steps.smoke.outcome != 'skipped' }}",
-            ),
-        ],
-        needs=["stage"],
-        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
-        name="test (${{ matrix.name }})",
-        strategy=each("tested", of="stage"),
-        container={"image": Noted("${{ inputs.test_image }}", GIVEN_BY_DIGEST), "options": DEVICES},
-    )
-
-
-def _results(pieces: Pieces, staged: str) -> Job:
-    """Return the job that writes down what machines with GPUs found, which may write to no store."""
-    add = f'rocm-wheels evidence add {_ONE} --from smoke-results/results.json --host-kind "$KIND"'
-    return job(
-        HOSTED,
-        20,
-        [
-            *pieces.begin(s3=True),
-            pieces.download("smoke-${{ matrix.name }}", "smoke-results"),
-            pieces.credentials(),
-            run("write it down", add, {**_STAGED, "KIND": "${{ matrix.tester }}"}),
-        ],
-        permissions=STORE,
-        needs=["stage", "test"],
-        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
-        name="results (${{ matrix.name }})",
-        strategy=each("tested", of="stage"),
     )
 
 
@@ -233,7 +159,7 @@ def _gate(pieces: Pieces, staged: str) -> Job:
     return job(
         HOSTED,
         20,
-        [*pieces.begin(s3=True), pieces.credentials(), run("gate", GATE, {**_STAGED, **_CHANNEL})],
+        [*pieces.begin(s3=True), pieces.credentials(), run("gate", GATE, {**STAGED, **_CHANNEL})],
         permissions=STORE,
         needs=["stage", "results"],
         if_=expression(f"{staged} && inputs.channel != ''"),
@@ -244,7 +170,7 @@ def _promote(pieces: Pieces) -> Job:
     return job(
         HOSTED,
         60,
-        [*pieces.begin(s3=True), pieces.credentials(), run("promote", PROMOTE, {**_STAGED, **_CHANNEL})],
+        [*pieces.begin(s3=True), pieces.credentials(), run("promote", PROMOTE, {**STAGED, **_CHANNEL})],
         permissions=STORE,
         needs=["stage", "gate"],
         if_="${{ !cancelled() && inputs.promote && needs.gate.result == 'success' }}",

@@ -1,0 +1,146 @@
+"""Jobs on machines with GPUs, and the one that writes down what they found: parts of ``release-family.yml``.
+
+What was built runs here, so these jobs may read, and write nothing but artifacts.
+"""
+
+from __future__ import annotations
+
+from rocm_wheels.ci.workflows.building import LOCK, OF_LINE
+from rocm_wheels.ci.workflows.pieces import (
+    AS_ROOT,
+    GIVEN_BY_DIGEST,
+    HOSTED,
+    STORE,
+    Job,
+    Pieces,
+    each,
+    expression,
+    job,
+    run,
+    when,
+)
+from rocm_wheels.ci.workflows.text import Noted
+
+DEVICES = (
+    f"{AS_ROOT} --device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video"
+    " --security-opt=seccomp=unconfined"
+)
+STAGED = {
+    "SET": "${{ needs.stage.outputs.set }}",
+    "STORE": "${{ inputs.store }}",
+    "FAMILY": "${{ inputs.families }}",
+}
+ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
+_WHERE = '--target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS" --pre'
+_PYTHON = {"PYTHON": "${{ steps.python.outputs.python-path }}"}
+_INSTALLED = {
+    **_PYTHON,
+    "INDEX": "${{ needs.stage.outputs.index }}",
+    "ROCM_INDEX": "${{ inputs.rocm_index }}",
+    "TARGETS": "${{ matrix.targets }}",
+}
+_OF_ROW = {"FAMILY": "${{ matrix.family }}"}
+_SMOKE = "${{ contains(matrix.tests, 'smoke') }}"
+
+
+def smoke_job(pieces: Pieces, staged: str) -> Job:
+    """Return the job on machines with GPUs: it can read, and write nothing but an artifact.
+
+    In a container, too, the Python is that of the row: the only one of the image is the tool's.
+    """
+    install = f"rocm-wheels install torch torchvision torchaudio triton pytest {_WHERE}"
+    apex = f"rocm-wheels install torch apex {_WHERE}"
+    smoke = (
+        'python3 build_tools/run_pytorch_smoke_tests.py --target-python "$PYTHON" --wheels wheels'
+        ' --amdgpu-family "$FAMILY" --require-gpu --output-dir smoke-results'
+    )
+    return job(
+        "${{ matrix.tester }}",
+        "${{ matrix.test_minutes }}",
+        [
+            *pieces.begin("${{ matrix.python }}"),
+            pieces.download("wheels-${{ matrix.name }}", "wheels"),
+            pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
+            pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
+            run("install from the index of the set", install, _INSTALLED),
+            run("apex, too", apex, _INSTALLED, if_="${{ contains(matrix.projects, 'apex') }}"),
+            run(
+                "whether torch starts, and sees a GPU",
+                'rocm-wheels test import devices --require-gpu --python "$PYTHON"',
+                _PYTHON,
+                if_="${{ contains(matrix.tests, 'sanity') }}",
+            ),
+            run("smoke tests", smoke, {**_PYTHON, **_OF_ROW}, id="smoke", if_=_SMOKE),
+            when(
+                pieces.upload("smoke-${{ matrix.name }}", "smoke-results"),
+                "${{ !cancelled() && steps.smoke.outcome != 'skipped' }}",
+            ),
+        ],
+        needs=["stage"],
+        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
+        name="test (${{ matrix.name }})",
+        strategy=each("tested", of="stage"),
+        container={"image": Noted("${{ inputs.test_image }}", GIVEN_BY_DIGEST), "options": DEVICES},
+    )
+
+
+def torch_job(pieces: Pieces, staged: str) -> Job:
+    """Return the job of torch's own tests, where the smoke tests of the row passed; what it may is the same.
+
+    They end before the job does, so that what they found by then is handed over.
+    """
+    needed = "pytest expecttest hypothesis numpy scipy psutil"  # what torch.testing and its tests import
+    tests = (
+        f'python3 build_tools/run_pytorch_tests.py --target-python "$PYTHON" --lock {LOCK} --wheels wheels'
+        ' --amdgpu-family "$FAMILY" --after smoke-results/results.json --output-dir torch-test-results'
+    )
+    limit = {"timeout-minutes": "${{ matrix.torch_step_minutes }}"}
+    return job(
+        "${{ matrix.tester }}",
+        "${{ matrix.torch_test_minutes }}",
+        [
+            *pieces.begin("${{ matrix.python }}"),
+            pieces.download(f"lock-{OF_LINE}"),
+            pieces.download("smoke-${{ matrix.name }}", "smoke-results"),
+            pieces.download("wheels-${{ matrix.name }}", "wheels"),
+            pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
+            run(
+                "install from the index of the set",
+                f"rocm-wheels install torch {needed} {_WHERE}",
+                _INSTALLED,
+            ),
+            run("torch's own tests", tests, {**_PYTHON, **_OF_ROW}, id="tests", **limit),
+            when(
+                pieces.upload("tests-${{ matrix.name }}", "torch-test-results"),
+                "${{ !cancelled() && steps.tests.outcome != 'skipped' }}",
+            ),
+        ],
+        needs=["stage", "test"],
+        if_=expression(f"{staged} && needs.stage.outputs.torch_tested_count != '0'"),
+        name="tests (${{ matrix.name }})",
+        strategy=each("torch_tested", of="stage"),
+        container={"image": Noted("${{ inputs.test_image }}", GIVEN_BY_DIGEST), "options": DEVICES},
+    )
+
+
+def results_job(pieces: Pieces, staged: str) -> Job:
+    """Return the job that writes down what machines with GPUs found, which may write to no store."""
+    add = f'rocm-wheels evidence add {ONE} --host-kind "$KIND" --from'
+    given, full = {**STAGED, "KIND": "${{ matrix.tester }}"}, "${{ contains(matrix.tests, 'tests') }}"
+    return job(
+        HOSTED,
+        20,
+        [
+            *pieces.begin(s3=True),
+            when(pieces.download("smoke-${{ matrix.name }}", "smoke-results"), _SMOKE),
+            pieces.credentials(),
+            run("write it down", f"{add} smoke-results/results.json", given, if_=_SMOKE),
+            when(pieces.download("tests-${{ matrix.name }}", "torch-test-results"), full),
+            run("and torch's own tests", f"{add} torch-test-results", given, if_=full),
+        ],
+        permissions=STORE,
+        needs=["stage", "test", "tests"],
+        if_=expression(f"{staged} && needs.stage.outputs.tested_count != '0'"),
+        name="results (${{ matrix.name }})",
+        strategy=each("tested", of="stage"),
+    )
