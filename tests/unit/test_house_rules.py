@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 CLONE = Path(__file__).resolve().parents[2]
 PACKAGE = CLONE / "build_tools" / "rocm_wheels"
 TOP_LEVEL = {"pyproject.toml", "build_tools", "repos", "patches", "dockerfiles", "tests", "smoke-tests"}
@@ -19,12 +21,22 @@ KNOWS_THE_DEMO = {  # its command, their list, the locator
 AVOIDED = re.compile(r"(?i)(utils?|helpers?|manager|context|common)(_|$)|^do_")
 
 
-def modules(*, shipped: bool = False) -> Iterator[tuple[str, str, ast.Module]]:
-    """Every module as (name, text, tree); what runs inside the ROCm packages only when ``shipped``."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if shipped or "templates" not in path.parts:
-            text = path.read_text(encoding="utf-8")
-            yield path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)
+Module = tuple[str, str, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[list[Module]]:
+    """Every module as (name, text, tree): read once for all rules, and forgotten after the last one."""
+    found = [(path, path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+    held = [(path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found]
+    yield held
+    held.clear()
+
+
+@pytest.fixture
+def modules(shipped: list[Module]) -> list[Module]:
+    """The same, but for what runs inside the ROCm packages."""
+    return [module for module in shipped if "templates" not in module[0].split("/")]
 
 
 def test_top_level_is_what_a_newcomer_was_told() -> None:
@@ -33,23 +45,23 @@ def test_top_level_is_what_a_newcomer_was_told() -> None:
     assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL | PAGES
 
 
-def test_modules_can_be_read_in_one_sitting() -> None:
-    assert [(n, text.count("\n")) for n, text, _ in modules(shipped=True) if text.count("\n") > 320] == []
+def test_modules_can_be_read_in_one_sitting(shipped: list[Module]) -> None:
+    assert [(n, text.count("\n")) for n, text, _ in shipped if text.count("\n") > 320] == []
 
 
-def test_public_things_have_docstrings() -> None:
-    bare = [name for name, _, tree in modules() if not ast.get_docstring(tree)]
-    for name, _, tree in modules():
+def test_public_things_have_docstrings(modules: list[Module]) -> None:
+    bare = [name for name, _, tree in modules if not ast.get_docstring(tree)]
+    for name, _, tree in modules:
         for node in tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
                 bare += [] if ast.get_docstring(node) else [f"{name}:{node.lineno} {node.name}"]
     assert bare == []
 
 
-def test_no_module_hides_a_failure() -> None:
+def test_no_module_hides_a_failure(modules: list[Module]) -> None:
     hidden = [
         f"{name}:{node.lineno}"
-        for name, _, tree in modules()
+        for name, _, tree in modules
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or all(isinstance(inner, ast.Pass) for inner in node.body))
@@ -57,10 +69,10 @@ def test_no_module_hides_a_failure() -> None:
     assert hidden == []
 
 
-def test_only_the_command_line_reads_the_environment() -> None:
+def test_only_the_command_line_reads_the_environment(modules: list[Module]) -> None:
     read = [
         f"{name}:{node.lineno}"
-        for name, _, tree in modules()
+        for name, _, tree in modules
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "putenv"}
     ]
@@ -68,10 +80,10 @@ def test_only_the_command_line_reads_the_environment() -> None:
     assert [place for place in read if not place.startswith(("cli/", "api.py"))] == []
 
 
-def test_only_one_door_starts_programs() -> None:
+def test_only_one_door_starts_programs(modules: list[Module]) -> None:
     starts = [
         f"{name}:{node.lineno}"
-        for name, _, tree in modules()
+        for name, _, tree in modules
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         and "subprocess" in {getattr(node, "module", ""), *(alias.name for alias in node.names)}
@@ -80,11 +92,11 @@ def test_only_one_door_starts_programs() -> None:
     assert [place for place in starts if not place.startswith(("process.py", "gpus/programs.py"))] == []
 
 
-def test_gpus_stand_on_the_standard_library_alone() -> None:
+def test_gpus_stand_on_the_standard_library_alone(modules: list[Module]) -> None:
     """The room is shipped inside the provider plugin, under another name."""
     outside = [
         f"{name}:{node.lineno}"
-        for name, _, tree in modules()
+        for name, _, tree in modules
         if name.startswith("gpus/")
         for node in ast.walk(tree)
         if not (isinstance(node, ast.ImportFrom) and node.level)
@@ -100,10 +112,8 @@ def test_gpus_stand_on_the_standard_library_alone() -> None:
     assert outside == []
 
 
-def test_product_code_cannot_know_that_it_runs_on_the_miniature() -> None:
-    product = [
-        m for m in modules(shipped=True) if m[0] not in KNOWS_THE_DEMO and not m[0].startswith("demo/")
-    ]
+def test_product_code_cannot_know_that_it_runs_on_the_miniature(shipped: list[Module]) -> None:
+    product = [m for m in shipped if m[0] not in KNOWS_THE_DEMO and not m[0].startswith("demo/")]
     knows = [
         f"{name}: {found.group()}"
         for name, text, _ in product
@@ -112,9 +122,9 @@ def test_product_code_cannot_know_that_it_runs_on_the_miniature() -> None:
     assert knows == []
 
 
-def test_names_say_what_they_are() -> None:
-    vague = [name for name, _, _ in modules() if any(AVOIDED.search(part) for part in Path(name[:-3]).parts)]
-    for name, _, tree in modules():
+def test_names_say_what_they_are(modules: list[Module]) -> None:
+    vague = [name for name, _, _ in modules if any(AVOIDED.search(part) for part in Path(name[:-3]).parts)]
+    for name, _, tree in modules:
         vague += [
             f"{name}:{node.lineno} {node.name}"
             for node in ast.walk(tree)
