@@ -107,20 +107,23 @@ class Cluster:
             lambda: self.ask("sinfo", "-h", "-o", "%T").split()[:1] in (["idle"], ["mixed"]), "slurmd"
         )
 
-    def cut_power(self, job: int) -> None:
+    def cut_power(self, job: str) -> None:
         """Take the node away as a power cut does: nothing on it says anything."""
         self._end("slurmd", signal.SIGKILL)
-        for pid in [*self._keepers(job), *self.processes_of(job)]:
+        pids = [*self._keepers(job), *self.processes_of(job)]
+        assert pids, f"nothing of job {job} is here"
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
-    def _keepers(self, job: int) -> list[int]:
+    def _keepers(self, job: str) -> list[int]:
         """Return the processes by which our node looks after a job."""
+        own = self.own_id(job)
         ours, found = f"SLURM_CONF={self.env['SLURM_CONF']}".encode(), []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 name = (entry / "cmdline").read_bytes()
                 environment = (entry / "environ").read_bytes().split(b"\0")
-                if name.startswith(f"slurmstepd: [{job}.".encode()) and ours in environment:
+                if name.startswith(f"slurmstepd: [{own}.".encode()) and ours in environment:
                     found.append(int(entry.name))
         return found
 
@@ -135,19 +138,23 @@ class Cluster:
         )
         return ended.stdout if ended.returncode == 0 else ""
 
-    def jobs(self) -> dict[int, str]:
+    def jobs(self) -> dict[str, str]:
         """Return the jobs in the queue and their states."""
-        rows = [line.split() for line in self.ask("squeue", "-h", "-o", "%i %T").splitlines()]
-        return {int(job): state for job, state in rows}
+        rows = [line.split() for line in self.ask("squeue", "--array", "-h", "-o", "%i %T").splitlines()]
+        return dict(rows)
 
     @property
     def host(self) -> str:
         """The name of the node."""
         return socket.gethostname().split(".")[0]
 
-    def processes_of(self, job: int) -> list[int]:
+    def own_id(self, job: str) -> str:
+        """Return the id that a task of an array has for itself."""
+        return self.ask("scontrol", "show", "job", "-o", job).removeprefix("JobId=").split(" ")[0]
+
+    def processes_of(self, job: str) -> list[int]:
         """Return the processes of a job: by a variable that they all have."""
-        mark = f"SLURM_JOB_ID={job}".encode()
+        mark = f"SLURM_JOB_ID={self.own_id(job)}".encode()
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):

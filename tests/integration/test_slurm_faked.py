@@ -7,18 +7,26 @@ import os
 import platform
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from planned_runs import make_facts, settled
 from tiny_projects import TAG, Ended, World, make_world
 
+from rocm_wheels.ci.slurm.arrays import Array
 from rocm_wheels.ci.slurm.records import Folder
 from rocm_wheels.ci.slurm.script import Site, job_script
 from rocm_wheels.ci.slurm.sizes import Size
+from rocm_wheels.ci.slurm.submitting import Submission
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.submit import command
+from rocm_wheels.pipeline.plan.file import PlanFile, write_plan
+from rocm_wheels.pipeline.plan.step import Plan
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
 # as Slurm 22.05.8 answers
@@ -30,18 +38,24 @@ id=$(( $(cat "$FAKE/last" 2> /dev/null || echo 0) + 1 ))
 echo $id > "$FAKE/last"
 for script; do :; done
 name=${SBATCH_JOB_NAME-$(sed -n 's/^#SBATCH --job-name=//p' "$script")}
-echo "$id|PENDING|Dependency|$name" >> "$FAKE/queue"
+tasks=$(printf '%s\\n' "$@" | sed -n 's/^--array=\\(.*\\)/_[\\1]/p')
+echo "$id$tasks|PENDING|Dependency|$name" >> "$FAKE/queue"
 echo $id
 """,
-    "squeue": '[ -n "${SQUEUE_STATES-}" ] || cat "$FAKE/queue" 2> /dev/null; exit 0',
+    "squeue": """
+[ ! -e "$FAKE/silent" ] || { cat "$FAKE/silent" >&2; exit 1; }
+[ -n "${SQUEUE_STATES-}" ] || cat "$FAKE/queue" 2> /dev/null; exit 0
+""",
     "scancel": """
 echo "scancel $*" >> "$FAKE/calls"
-for id; do sed -i "/^$id|/d" "$FAKE/queue"; done
+[ ! -e "$FAKE/silent" ] || { cat "$FAKE/silent" >&2; exit 1; }
+for id; do sed -i "/^$id[|_]/d" "$FAKE/queue"; done
 """,
     "sinfo": """
 case "$*" in *--Node*) cat "$FAKE/nodes";; *) echo 'debug*|2|4000|20000|2:00:00|up|1';; esac
 """,
     "scontrol": """
+[ "$2" != config ] || { echo "MaxArraySize            = $(cat "$FAKE/size")"; exit; }
 echo "scontrol $*" >> "$FAKE/calls"
 [ "$1" != show ] || echo "JobId=7 JobName=x UserId=u(0) JobState=$(cat "$FAKE/state") Reason=None"
 """,
@@ -64,7 +78,7 @@ class Faked:
         for name, text in FAKES.items():
             (folder / "bin" / name).write_text(f"#!/bin/bash\n{text}")
             (folder / "bin" / name).chmod(0o755)
-        for name, text in {"state": "RUNNING", "verdict": "stop\n", "step": "exit 0"}.items():
+        for name, text in {"state": "RUNNING", "verdict": "stop\n", "step": "exit 0", "size": "1001"}.items():
             (folder / name).write_text(text)
         (folder / "nodes").write_text(platform.node().split(".")[0])
         self.env = {"FAKE": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
@@ -90,12 +104,13 @@ def fake(tmp_path: Path) -> Faked:
 class Job:
     """A job's script, as Slurm starts it."""
 
-    def __init__(self, fake: Faked, folder: Path) -> None:
+    def __init__(self, fake: Faked, folder: Path, array: Array | None = None) -> None:
         self.fake, self.folder = fake, Folder(folder / "a plan.json")
         self.folder.plan.write_text("{}")
         self.folder.path.mkdir()
         script = folder / "script"
-        script.write_text(job_script(self.folder, "build-x", Size(2, None, None, 30), Site(("rocm-wheels",))))
+        array = array or Array("build-x", {0: "build-x"}, plain=True)
+        script.write_text(job_script(self.folder, array, Size(2, None, None, 30), Site(("rocm-wheels",))))
         self.argv = ["bash", str(script)]
 
     def start(self, **env: str) -> subprocess.Popen[str]:
@@ -116,10 +131,10 @@ def test_a_job_notes_its_begin_and_does_its_step(fake: Faked, tmp_path: Path) ->
     assert job.run(SLURM_RESTART_COUNT="2")[0] == 0
     begin = job.folder.begin("build-x")
     assert begin is not None
-    assert (begin.job, begin.restart, begin.host) == (7, 2, platform.node())
+    assert (begin.job, begin.restart, begin.host) == ("7", 2, platform.node())
     step, judged = fake.calls()
     assert step == f"rocm-wheels run-step build-x --plan {job.folder.plan} MAX_JOBS=4"
-    assert "--job-ended build-x --attempts 3 --network-delay 300s --exit-code 0 --because  MAX" in judged
+    assert "--attempts 3 --network-delay 300s --job-ended build-x --exit-code 0 --because  MAX" in judged
     fake.write(verdict="")  # nobody can judge it: the script says so itself
     fake.write(step="exit 12")
     assert job.run()[0] == 12
@@ -192,13 +207,85 @@ class Submitted:
         return {one["step"]: one["state"] for one in json.loads(self.submit("--status", "--json").out)}
 
 
+def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: Path) -> None:
+    job = Job(fake, tmp_path, Array("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
+    fake.write(verdict="again 0\n", step="exit 12")
+    task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_JOB_ID": "7"}  # the last task has the id of the whole array
+    assert job.run(SLURM_ARRAY_TASK_ID="4", **task)[0] == 0
+    step, judged, *asked = fake.calls()
+    assert (step.split()[2], "--job-ended build-x-cp314 " in judged) == ("build-x-cp314", True)
+    assert asked == ["scontrol show job -o 7_4", "scontrol requeue 7_4"]
+    begin = job.folder.begin("build-x-cp314")
+    assert begin is not None
+    assert (begin.job, begin.id) == ("7_4", "7")
+    code, out = job.run(SLURM_ARRAY_TASK_ID="3", **task)
+    assert (code, "error: no step has the number 3" in out, fake.calls()) == (2, True, [])
+    (job.folder.path / "build-x-cp310.begin.json.7_0.part").mkdir()  # as with a full disk
+    code, out = job.run(SLURM_ARRAY_TASK_ID="0", **task)
+    assert (code, "cannot write to" in out, fake.calls()) == (2, True, [])
+
+
+class Arrays(Submitted):
+    """A plan for five Pythons, which is taken to be what could be planned now."""
+
+    def __init__(self, folder: Path, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
+        facts = make_facts(folder, tags=[f"cp31{n}" for n in range(5)], targets="gfx942", rocm=False)
+        self.steps = settled(facts)[1]
+        self.world, self.fake, self.plan, self.said = World(folder, {}), fake, folder / "p.json", capfd
+        write_plan(self.plan, PlanFile(facts.request, Plan(self.steps, ("gfx942",)), {}))
+
+    def submit(self, *words: str, **env: str) -> Ended:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Submission, "now", lambda submission: submission.file.plan)
+            return super().submit(*words, **env)
+
+
+def test_several_pythons_are_submitted_as_arrays(
+    tmp_path: Path, fake: Faked, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site = Arrays(tmp_path, fake, capfd)
+    dry = site.submit("--dry-run", "--array-limit", "2")
+    assert "sbatch --parsable --array=0-4%2 /" in dry.out
+    assert "'--dependency=aftercorr:<install-tools>:<build-triton>,afterok:<probe-targets>'" in dry.out
+    assert f"  3: rocm-wheels run-step build-triton-cp313 --plan {site.plan}\n" in dry.out
+    assert "36 jobs would be submitted by 8 calls of sbatch" in dry.err
+    assert fake.calls() == []
+    first = site.submit()
+    assert "36 jobs submitted by 8 calls of sbatch" in first.err
+    assert len(fake.calls()) == 8
+    (tmp_path / "p.slurm" / "jobs.json").unlink()  # cut off before it was written down
+    assert ("0 jobs submitted" in site.submit().err, fake.calls()) == (True, [])
+    assert site.states()["build-pytorch-cp313"] == "waiting"
+    fake.write(silent="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    for words in ((), ("--status",), ("--cancel",)):
+        silent = site.submit(*words)
+        assert (silent.code, "Unable to contact slurm controller" in silent.err) == (2, True)
+    known = json.loads((tmp_path / "p.slurm" / "jobs.json").read_text())
+    assert (len(known["jobs"]), known["cancelled"]) == (36, [])
+    (fake.folder / "silent").unlink()
+    wrong = site.submit("--cancel", "--step", "build-tritn")
+    assert (wrong.code, "has no step or array build-tritn; did you mean build-triton?" in wrong.err) == (
+        2,
+        True,
+    )
+    ended = site.submit("--cancel", "--step", "build-pytorch_vision", "--step", "build-apex-cp312")
+    assert "build-apex-cp312, build-pytorch_vision-cp312, build-pytorch_vision-cp313" in ended.err
+    assert fake.calls() == ["scancel 6_2 8"]
+    assert site.submit("--cancel").code == 0
+    assert fake.calls() == ["scancel 1 2 3 4 5 6 7"]
+    assert {*site.states().values()} == {"cancelled"}
+    fake.write(size="0")
+    for words in ((), ("--no-array",)):
+        assert "36 jobs would be submitted\n" in site.submit("--dry-run", *words).err
+
+
 @pytest.mark.slow
 def test_a_plan_is_submitted_once(tmp_path: Path, fake: Faked, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "world").mkdir()
     world = make_world(tmp_path / "world")
     site = Submitted(world, fake, capfd)
     dry = site.submit("--dry-run", "--partition", "debug", "--sbatch-option=--gres=gpu:1")
-    assert f"--dependency='afterok:<install-tools-{TAG}>:<{TRITON}>'" in dry.out
+    assert f"'--dependency=afterok:<install-tools-{TAG}>:<{TRITON}>'" in dry.out
     assert "  #SBATCH --partition=debug\n  #SBATCH --gres=gpu:1\n" in dry.out
     assert (fake.calls(), (world.folder / "faked.slurm").exists()) == ([], False)
     fake.write(nodes="n1\nn2\n")

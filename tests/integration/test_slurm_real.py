@@ -57,10 +57,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Site:
     """A plan of tiny projects, and the cluster that does it."""
 
-    def __init__(self, world: World, cluster: Cluster) -> None:
+    def __init__(self, world: World, cluster: Cluster, *more: str) -> None:
         self.world, self.cluster = world, cluster
         self.plan = world.folder / "plan.json"
-        made = world.run(*world.words("-o", str(self.plan), command="plan"))
+        made = world.run(*world.words("-o", str(self.plan), *more, command="plan"))
         assert made.code == 0, made.err
         (world.place / "seen").unlink(missing_ok=True)
         self.started: list[Any] = []
@@ -166,7 +166,7 @@ def test_a_job_that_is_gone_without_a_word_is_submitted_again(site: Site) -> Non
     assert waiting.returncode == 0, err
     assert f"{TRITON}: lost" in err
     end = site.status()[TRITON]["end"]
-    assert (end["job"] > job, end["failures"]) == (True, 1)
+    assert (int(end["job"]) > int(job), end["failures"]) == (True, 1)
     assert site.states() == ["done"] * 5
 
 

@@ -11,9 +11,19 @@ from typing import cast
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.ci.slurm.cluster import Partition, minutes_of, partition, read_partitions, read_queue
-from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
+from rocm_wheels.ci.slurm.arrays import Array
+from rocm_wheels.ci.slurm.cluster import (
+    Job,
+    Partition,
+    Unanswered,
+    minutes_of,
+    partition,
+    read_partitions,
+    read_queue,
+)
+from rocm_wheels.ci.slurm.deciding import Decision, decide
 from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge, lost
+from rocm_wheels.ci.slurm.parts import dependency
 from rocm_wheels.ci.slurm.records import Begin, End, Folder, Ledger
 from rocm_wheels.ci.slurm.script import Site, directives, environment_of, job_script
 from rocm_wheels.ci.slurm.sharing import look, read_mounts
@@ -36,7 +46,9 @@ QUEUE = """\
 2|PENDING|Dependency|rw-0a|b
 9|PENDING|DependencyNeverSatisfied|rw-test a
 10|COMPLETING|None|x
-11_[1-4]|PENDING|Priority|an array
+11_[1,3-9:2%1]|PENDING|JobArrayTaskLimit|an array
+11_0|RUNNING|None|an array
+12+0|RUNNING|None|several in one
 """
 NODES = """\
 CLUSTER: one
@@ -69,13 +81,20 @@ def three() -> Plan:
     return Plan({step.id: step for step in steps}, ("gfx942",))
 
 
+def alone(step: str) -> Array:
+    """A step as a plain job."""
+    return Array(step, {0: step}, plain=True)
+
+
 def test_what_slurm_prints_is_read() -> None:
     queue = read_queue(QUEUE)
-    assert [(one.job, one.runs, one.ends, one.never) for one in queue] == [
-        (1, True, False, False),
-        (2, False, False, False),
-        (9, False, False, True),
-        (10, False, True, False),
+    assert [(str(one.job), one.runs, one.ends, one.never) for one in queue] == [
+        ("1", True, False, False),
+        ("2", False, False, False),
+        ("9", False, False, True),
+        ("10", False, True, False),
+        *((f"11_{number}", False, False, False) for number in (1, 3, 5, 7, 9)),
+        ("11_0", True, False, False),
     ]
     assert queue[1].name == "rw-0a|b"
     known = read_partitions(NODES)
@@ -134,7 +153,7 @@ def test_an_error_of_a_compiler_is_none_of_the_network() -> None:
 
 
 def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: Folder) -> None:
-    begin, ends = Begin(7, 0, "n1", "2026-01-01T00:00:00Z"), []
+    begin, ends = Begin("7", 0, "n1", "2026-01-01T00:00:00Z"), []
     for jobs in (16, 8, 4):
         end = counted(folder, "b", begin, code=12, kind="memory", reason="x", jobs=jobs, attempts=3, now=None)
         folder.write_end("b", end)
@@ -168,11 +187,11 @@ def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: Folder, 
         json.dumps({"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T00:00:00Z"})
     )
     end = judge(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
-    assert (end.kind, end.reason, end.job, end.again) == ("failed", "no such plan", 7, False)
+    assert (end.kind, end.reason, end.job, end.again) == ("failed", "no such plan", "7", False)
     with folder.log("a").open("a") as log:
         log.write("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.\n")
-    assert lost(folder, "a", tmp_path, 7, attempts=3).kind == "memory"
-    assert "gone from the queue before it began" in lost(folder, "a", tmp_path, 8, attempts=1).reason
+    assert lost(folder, "a", tmp_path, "7", attempts=3).kind == "memory"
+    assert "gone from the queue before it began" in lost(folder, "a", tmp_path, "8", attempts=1).reason
 
 
 def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folder, tmp_path: Path) -> None:
@@ -187,7 +206,7 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folde
     (folder.path / "b.begin.json").write_text(json.dumps(begin))
     end = judge(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
     assert (end.kind, end.again, end.jobs) == ("memory", True, 4)
-    killed = lost(folder, "b", tmp_path / "runs", 7, attempts=3)
+    killed = lost(folder, "b", tmp_path / "runs", "7", attempts=3)
     assert (killed.kind, killed.jobs) == ("lost", None)
     (folder.path / "b.begin.json").write_text(json.dumps({**begin, "began": "2026-01-01T12:00:01Z"}))
     end = judge(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
@@ -195,19 +214,18 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: Folde
 
 
 def test_states_come_from_the_queue_and_then_from_records(folder: Folder) -> None:
-    plan, ledger = three(), Ledger("d", {"a": 1, "b": 2})
-    names = {step: name for name, step in folder.job_names(plan.steps).items()}
-    assert names["b"] == folder.job_name("b")
+    plan, ledger = three(), Ledger("d", {"a": Job(1), "b": Job(2)})
+    names = {step: f"{folder.job_prefix()}{step}" for step in plan.steps}
     queue = read_queue(
         f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
     )
     ledger = adopted(folder, plan, ledger, queue)
-    assert dict(ledger.jobs) == {"a": 1, "b": 2, "c": 3}
+    assert dict(ledger.jobs) == {"a": Job(1), "b": Job(2), "c": Job(3)}
     found = states(folder, plan, ledger, queue)
     assert [one.state for one in found.values()] == ["lost", "waiting", "waiting"]
     record = {"job": 1, "restart": 1, "host": "n1", "began": "2026-01-01T00:00:00Z"}
     (folder.path / "a.begin.json").write_text(json.dumps(record))
-    done = End(1, 0, "n1", "x", 12, "compile", "no such type", False, 1)
+    done = End("1", 0, "n1", "x", 12, "compile", "no such type", False, 1)
     folder.write_end("a", done)  # of the time before: it began once more
     assert states(folder, plan, ledger, queue)["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1))
@@ -231,24 +249,25 @@ def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
             one.action for one in decide(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
         ]
 
-    waiting, running = StepState("b", "waiting", 2), StepState("a", "running", 1)
-    failed = StepState("a", "failed", 1, "no such type")
+    waiting, running = StepState("b", "waiting", Job(2)), StepState("a", "running", Job(1))
+    failed = StepState("a", "failed", Job(1), "no such type")
     assert actions() == ["submit"] * 3
     assert actions(a=running, b=waiting) == ["leave", "leave", "submit"]
-    assert actions(a=StepState("a", "lost", 1), b=waiting) == ["submit", "renew", "submit"]
-    assert actions(a=running, b=StepState("b", "lost", 2), c=StepState("c", "waiting", 3)) == [
+    assert actions(a=StepState("a", "lost", Job(1)), b=waiting) == ["submit", "renew", "submit"]
+    assert actions(a=running, b=StepState("b", "lost", Job(2)), c=StepState("c", "waiting", Job(3))) == [
         *("leave", "submit", "renew")
     ]
     assert actions(a=failed) == ["stopped", "held back", "held back"]
     assert actions(retry_failed=True, a=failed) == ["submit"] * 3
-    cancelled = StepState("a", "cancelled", 1)
+    cancelled = StepState("a", "cancelled", Job(1))
     assert actions(a=cancelled) == ["submit"] * 3
     assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
-    stuck = StepState("a", "waiting", 1, "DependencyNeverSatisfied")
+    stuck = StepState("a", "waiting", Job(1), "DependencyNeverSatisfied")
     assert actions(a=stuck) == ["renew", "submit", "submit"]
-    assert dependency(three().steps["c"], {"a": 1, "b": 2}) == "afterok:1,afterany:2"
-    assert dependency(three().steps["c"], {"b": 2}) == "afterany:2"
-    assert dependency(three().steps["a"], {}) == ""
+    array = alone("c")
+    assert dependency(array, three().steps["c"], {"a": Job(1), "b": Job(2)}) == "afterok:1,afterany:2"
+    assert dependency(array, three().steps["c"], {"b": Job(2)}) == "afterany:2"
+    assert dependency(array, three().steps["c"], {}) == ""
 
 
 def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path: Path) -> None:
@@ -275,14 +294,14 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: Folder) -> None:
         ("rocm-wheels",), "cpu", "me", "low", "intel&ib", ("--mem=64G",), ("apptainer", "exec", "x y.sif"), 5
     )
     site.check()
-    lines = directives(odd, "build-x", Size(8, 1000, 2000, 90), site)
+    lines = directives(odd, alone("build-x"), Size(8, 1000, 2000, 90), site)
     assert f'--output="{odd.path}/build-x.log"'.replace("%", "%%") in lines
     assert lines[-1] == "--mem=64G"
     assert {"--requeue", "--mem=1000M", "--tmp=2000M", "--time=90", "--cpus-per-task=8"} < {*lines}
     assert '--constraint="intel&ib"' in lines
-    text = job_script(odd, "build-x", Size(8, None, None, 90), site)
-    assert f"apptainer exec 'x y.sif' rocm-wheels run-step build-x --plan '{odd.plan}' &" in text
-    assert "--job-ended build-x --attempts 5 --network-delay 300s" in text
+    text = job_script(odd, alone("build-x"), Size(8, None, None, 90), site)
+    assert f"""apptainer exec 'x y.sif' rocm-wheels run-step "$step" --plan '{odd.plan}' &""" in text
+    assert '--attempts 5 --network-delay 300s --job-ended "$step"' in text
 
 
 @pytest.mark.parametrize(
@@ -326,15 +345,16 @@ def test_no_variable_of_the_user_wins_over_a_script(folder: Folder) -> None:
     ]
     ours = {f"SBATCH_{one}": "x" for one in named} | {"SLURM_RESTART_COUNT": "3"}
     kept = {"SBATCH_RESERVATION": "r", "SBATCH_QOS": "low", "SBATCH_MEM_PER_NODE": "1G", "HOME": "/h"}
-    assert environment_of(job_script(folder, "a", Size(2, None, None, 30), site), ours | kept) == kept
+    assert environment_of(job_script(folder, alone("a"), Size(2, None, None, 30), site), ours | kept) == kept
     kept.pop("SBATCH_MEM_PER_NODE")
     given = {**ours, **kept, "SBATCH_MEM_PER_CPU": "1G"}
-    assert environment_of(job_script(folder, "a", Size(2, 100, None, 30), site), given) == kept
+    assert environment_of(job_script(folder, alone("a"), Size(2, 100, None, 30), site), given) == kept
 
 
 def test_a_damaged_ledger_is_told(folder: Folder) -> None:
-    folder.write_ledger(Ledger("d", {"a": 1}, frozenset({"a"})))
-    assert folder.ledger() == Ledger("d", {"a": 1}, frozenset({"a"}))
+    known = Ledger("d", {"a": Job(1), "b": Job(2, 3)}, frozenset({"a"}))
+    folder.write_ledger(known)
+    assert folder.ledger() == known
     for damage in ("", "[]", '{"format": 2}', '{"format": 1, "plan": "x", "jobs": {"a": "x"}}'):
         (folder.path / "jobs.json").write_text(damage)
         with pytest.raises(DataError, match="does not say which jobs were submitted"):
@@ -379,6 +399,8 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
         ([str(path), "--dry-run", "--wait"], "--wait has no effect with --dry-run"),
         ([str(path), "--cancel", "--partition", "x"], "--partition has no effect with --cancel"),
         ([str(path), "--poll", "1s"], "--poll has an effect with --wait alone"),
+        ([str(path), "--step", "x"], "--step has an effect with --cancel alone"),
+        ([str(path), "--no-array", "--array-limit", "2"], "--array-limit has no effect with --no-array"),
         ([str(tmp_path / "none.json")], "cannot read the plan"),
         ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
         ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),
@@ -390,10 +412,10 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None:
-    lost_one, running = StepState("a", "lost", 1), StepState("a", "running", 2)
+    lost_one, running = StepState("a", "lost", Job(1)), StepState("a", "running", Job(2))
     looks: list[StepState | UsageError] = [
-        *(StepState("a", "waiting", 1), UsageError("squeue: Unable to contact slurm controller")),
-        *(lost_one, running, StepState("a", "done", 2)),
+        *(StepState("a", "waiting", Job(1)), Unanswered("squeue: Unable to contact slurm controller")),
+        *(lost_one, running, StepState("a", "done", Job(2))),
     ]
     seen: list[str] = []
 
@@ -412,6 +434,6 @@ def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None
     found = wait(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
     assert (found["a"].state, seen) == ("done", ["3", "3", "submit True", "3", "3"])
     refuse_undone(stub, found)
-    looks.append(UsageError("squeue: no"))
-    with pytest.raises(UsageError, match="squeue: no"):  # at once: nobody has ever answered
+    looks.append(Unanswered("squeue: no"))
+    with pytest.raises(Unanswered, match="squeue: no"):  # at once: nobody has ever answered
         wait(stub, every=3, pause=lambda _: None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 _MODES = ("dry_run", "status", "cancel", "job_ended")
 _OF_JOBS = {"partition", "account", "qos", "constraint", "cpus", "options", "container_prefix"}
-_OF_JOBS |= {"attempts", "network_delay", "retry_failed"}
+_OF_JOBS |= {"attempts", "network_delay", "retry_failed", "no_array", "array_limit"}
 _USED = {
     "submit": _OF_JOBS | {"assume_shared", "wait", "poll", "as_json"},
     "dry_run": _OF_JOBS,
     "status": {"as_json"},
-    "cancel": set[str](),
+    "cancel": {"steps"},
     "job_ended": {"exit_code", "because", "attempts", "network_delay"},
 }
 
@@ -65,6 +64,13 @@ _USED = {
     metavar="OPTION",
     help="A further option of sbatch for all jobs, over ours: --sbatch-option=--mem=64G.",
 )
+@click.option(
+    "--array-limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tasks of an array at a time; builds in one source tree are one by one whatever this says.",
+)
+@click.option("--no-array", is_flag=True, help="A job of its own for each step, and no arrays.")
 @click.option(
     "--container-prefix",
     default="",
@@ -103,6 +109,13 @@ _USED = {
 @click.option("--dry-run", is_flag=True, help="Print the jobs that would be submitted; write nothing.")
 @click.option("--status", is_flag=True, help="Show where the steps are, and submit nothing.")
 @click.option("--cancel", is_flag=True, help="Take the jobs of the plan from the queue.")
+@click.option(
+    "--step",
+    "steps",
+    multiple=True,
+    metavar="NAME",
+    help="With --cancel: the jobs of this step, or of this array, alone; can be given several times.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON on stdout.")
 @click.option("--job-ended", hidden=True, metavar="STEP", help="For scripts of jobs: judge how one ended.")
 @click.option("--exit-code", hidden=True, type=int, default=0)
@@ -110,7 +123,8 @@ _USED = {
 def command(plan: Path, **options: Any) -> None:
     """Submit the steps of a plan as jobs of a Slurm cluster.
 
-    A job is one step, by `run-step`; scripts, logs and records are in a folder beside the plan (plan.slurm).
+    A job is one step, by `run-step`; the same step of several Pythons is one array of jobs. Scripts, logs and
+    records are in a folder beside the plan (plan.slurm).
     Run again, it takes up what is queued, skips what is done, and submits again what failed for a reason
     that may pass. Jobs get the environment of this command.
 
@@ -126,7 +140,7 @@ def command(plan: Path, **options: Any) -> None:
     mode = _mode(options)
     _refuse_unused(mode, click.get_current_context())
     env = environment()
-    submission = Submission.of(plan, _site(options), env, options["cpus"])
+    submission = Submission.of(plan, _site(options), env, options["cpus"], in_arrays=not options["no_array"])
     if options["job_ended"]:
         click.echo(_judge(submission, options))
     elif options["dry_run"]:
@@ -134,8 +148,8 @@ def command(plan: Path, **options: Any) -> None:
     elif options["status"]:
         _show(submission.look()[1], as_json=options["as_json"])
     elif options["cancel"]:
-        names = submission.cancel()
-        log.note(f"cancelled: {', '.join(names)}" if names else "no job of this plan is in the queue")
+        names = submission.cancel(options["steps"])
+        log.note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
     else:
         _submit(submission, options)
 
@@ -153,16 +167,23 @@ def _refuse_unused(mode: str, asked: click.Context) -> None:
     for name in asked.params:
         given = asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if given and name not in ("plan", "executor", mode) and name not in _USED[mode]:
-            raise UsageError(f"{_option(name)} has no effect with {_option(mode)}")
+            if mode != "submit":
+                raise UsageError(f"{_option(name)} has no effect with {_option(mode)}")
+            modes = " and ".join(_option(one) for one in _MODES if name in _USED[one])
+            raise UsageError(f"{_option(name)} has an effect with {modes} alone")
     if (
         not asked.params["wait"]
         and asked.get_parameter_source("poll") is click.core.ParameterSource.COMMANDLINE
     ):
         raise UsageError("--poll has an effect with --wait alone")
+    if asked.params["no_array"] and asked.params["array_limit"] is not None:
+        raise UsageError("--array-limit has no effect with --no-array")
 
 
 def _option(name: str) -> str:
-    return {"options": "--sbatch-option", "as_json": "--json"}.get(name, f"--{name.replace('_', '-')}")
+    return {"options": "--sbatch-option", "as_json": "--json", "steps": "--step"}.get(
+        name, f"--{name.replace('_', '-')}"
+    )
 
 
 def _site(options: Mapping[str, Any]) -> Site:
@@ -183,6 +204,7 @@ def _site(options: Mapping[str, Any]) -> Site:
         prefix=prefix,
         attempts=options["attempts"],
         network_delay=options["network_delay"],
+        array_limit=options["array_limit"],
     )
 
 
@@ -206,25 +228,29 @@ def _judge(submission: Submission, options: Mapping[str, Any]) -> str:
 
 def _dry_run(submission: Submission, options: Mapping[str, Any]) -> None:
     from rocm_wheels.ci.slurm.cluster import is_here
+    from rocm_wheels.ci.slurm.showing import shown
 
     here = is_here(submission.env)
     if not here:
         log.note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
     _, decided = submission.decisions(submission.now(), retry_failed=options["retry_failed"], queued=here)
-    for line in submission.shown(decided):
+    lines = shown(submission, decided)
+    for line in lines:
         click.echo(line)
-    _say(decided, would=True)
+    _say(decided, sum(line.startswith("sbatch ") for line in lines), would=True)
 
 
 def _submit(submission: Submission, options: Mapping[str, Any]) -> None:
     from rocm_wheels.ci.slurm import cluster
+    from rocm_wheels.ci.slurm.sharing import check_shared
     from rocm_wheels.ci.slurm.waiting import refuse_undone, wait
 
     cluster.program("sbatch", submission.env)
     if not options["assume_shared"]:
-        _check_shared(submission)
+        check_shared(submission)
     decided = submission.submit(retry_failed=options["retry_failed"])
-    _say(decided, would=False)
+    ids = {one.state.job.id for one in decided if one.submits and one.state.job is not None}
+    _say(decided, len(ids), would=False)
     stopped = [one for one in decided if one.action == "stopped"]
     if not options["wait"]:
         if options["as_json"]:
@@ -244,31 +270,7 @@ def _submit(submission: Submission, options: Mapping[str, Any]) -> None:
     refuse_undone(submission, found)
 
 
-def _check_shared(submission: Submission) -> None:
-    """Refuse folders that no other machine has, unless the cluster is this machine alone."""
-    from rocm_wheels.ci.slurm import cluster, sharing
-
-    here = platform.node().split(".")[0]
-    if {name.split(".")[0] for name in cluster.nodes(submission.env)} <= {here}:
-        return
-    request = submission.file.request
-    places = {"the plan": submission.folder.plan, "work directory": request.work, "output": request.output}
-    places |= {f"sources of {name}": tree for name, tree in request.sources.items() if tree.is_dir()}
-    if not submission.site.prefix:
-        places["this program"] = Path(submission.site.program[0])
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-    found = sharing.look(places, sharing.read_mounts(mounts))
-    for warning in found.warnings:
-        log.warn(warning)
-    if found.errors:
-        said = "".join(f"\n  {error}" for error in found.errors)
-        raise UsageError(
-            f"jobs on other nodes could not work:{said}",
-            tip="put them on a file system that the nodes share, or say --assume-shared",
-        )
-
-
-def _say(decided: Sequence[Decision], *, would: bool) -> None:
+def _say(decided: Sequence[Decision], calls: int, *, would: bool) -> None:
     """Tell what was decided about each step, and how many jobs there are."""
     for one in decided:
         job = f"job {one.state.job}" if one.state.job is not None and not would else ""
@@ -280,7 +282,8 @@ def _say(decided: Sequence[Decision], *, would: bool) -> None:
         elif one.action != "left out":
             log.note(f"{one.step.id}: {one.action}{f', {one.why}' if one.why else ''}")
     count = sum(one.submits for one in decided)
-    log.note(f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}")
+    said = f"{count} {'job' if count == 1 else 'jobs'} {'would be submitted' if would else 'submitted'}"
+    log.note(f"{said} by {calls} calls of sbatch" if 1 < calls < count else said)
 
 
 def _show(found: Mapping[str, StepState], *, as_json: bool) -> None:
@@ -290,4 +293,4 @@ def _show(found: Mapping[str, StepState], *, as_json: bool) -> None:
         return
     width = max(map(len, found), default=0)
     for one in found.values():
-        click.echo(f"{one.state:<13}  {one.step:<{width}}  {one.job or '':<8}  {one.why}".rstrip())
+        click.echo(f"{one.state:<13}  {one.step:<{width}}  {one.job or ''!s:<8}  {one.why}".rstrip())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rocm_wheels.records import did_you_mean
 _QUEUE = "%i|%T|%r|%j"
 _PARTITIONS = "%P|%c|%m|%d|%l|%a|%D"
 _SECONDS = 60.0
+_JOB = re.compile(r"(?P<job>\d+)(?:_(?:(?P<task>\d+)|\[(?P<tasks>[\d,:-]+)(?:%\d+)?\]))?")
 _FILTERS = ("SQUEUE_", "SINFO_", "SCANCEL_")  # variables that leave things out of an answer
 _RUNNING = {"RUNNING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED", "RESIZING"}
 # what sbatch says, and what to do about it
@@ -36,17 +37,45 @@ _TIPS: tuple[tuple[str, str], ...] = (
     ),
     (r"time limit", "give --sbatch-option --time=…; a job that reaches its limit goes on in the next one"),
     (
-        r"[Uu]nable to contact|Connection refused|establish a configuration",
-        "is this a machine of the cluster?",
+        r"not allowed to submit|[Jj]ob violates|QOSMax|AssocMax",
+        "the site limits what you may have in its queue",
     ),
+    (r"establish a configuration", "is this a machine of the cluster?"),
 )
+# what Slurm's programs say of a controller (slurm_errno.c), and we of a program that does not end
+_SILENT = re.compile(
+    r"[Uu]nable to contact slurm controller|Socket timed out|[Cc]onnection (refused|timed out|reset)"
+    r"|Zero Bytes were transmitted|in stand-?by mode|temporarily unable"
+    r"|was stopped after \d+ s without an end"
+)
+
+
+class Unanswered(UsageError):
+    """Slurm's controller does not answer: nothing is known of any job, and it may do so in a minute."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: its id, and the number of its task where it is one of an array's."""
+
+    id: int | str
+    task: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
+
+    @classmethod
+    def of(cls, text: str) -> Job:
+        """Read ``123`` or ``123_4``. Raises ValueError."""
+        job, several, task = text.partition("_")
+        return cls(int(job), int(task) if several else None)
 
 
 @dataclass(frozen=True)
 class Queued:
     """A job in the queue. ``state`` as squeue writes it; ``reason`` why it waits."""
 
-    job: int
+    job: Job
     state: str
     reason: str
     name: str
@@ -105,6 +134,10 @@ def _ask(name: str, *words: str | Path, env: Mapping[str, str], what: str) -> st
     try:
         return process.capture(argv, env=env, timeout=_SECONDS, check=UsageError, what=what)
     except UsageError as failure:
+        if _SILENT.search(failure.message):
+            raise Unanswered(
+                failure.message, tip="is this a machine of the cluster, and its controller up?"
+            ) from failure
         if failure.tip is None:
             failure.tip = next((tip for said, tip in _TIPS if re.search(said, failure.message)), None)
         raise
@@ -112,17 +145,41 @@ def _ask(name: str, *words: str | Path, env: Mapping[str, str], what: str) -> st
 
 def queue(env: Mapping[str, str]) -> list[Queued]:
     """Return the jobs of this user that wait or run."""
-    return read_queue(
-        _ask("squeue", "--user", str(os.getuid()), "--noheader", "-o", _QUEUE, env=env, what="squeue")
-    )
+    words = ("--user", str(os.getuid()), "--array", "--noheader", "-o", _QUEUE)
+    return read_queue(_ask("squeue", *words, env=env, what="squeue"))
 
 
 def read_queue(text: str) -> list[Queued]:
-    """Read the lines of ``squeue -o``; tasks of arrays and other things with no plain id are not ours."""
-    rows = [line.split("|", 3) for line in text.splitlines()]
-    return [
-        Queued(int(row[0]), row[1], row[2], row[3]) for row in rows if len(row) == 4 and row[0].isdecimal()
-    ]
+    """Read the lines of ``squeue -o``. Tasks that wait may be in one line: ``11_[1,3-9:2%1]``.
+
+    What has another id (``12+0``: several jobs in one) is not ours.
+    """
+    found = []
+    for row in (line.split("|", 3) for line in text.splitlines()):
+        if len(row) == 4 and (match := _JOB.fullmatch(row[0])):
+            tasks: list[int | None] = [int(match["task"]) if match["task"] else None]
+            if match["tasks"]:
+                tasks = [*_numbers(match["tasks"])]
+            found += [Queued(Job(int(match["job"]), task), *row[1:]) for task in tasks]
+    return found
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Read the numbers of tasks: ``1,3-9:2``."""
+    for match in re.finditer(r"(\d+)(?:-(\d+)(?::(\d+))?)?", text):
+        first, last, step = match.groups()
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def array_size(env: Mapping[str, str]) -> int:
+    """Return the site's MaxArraySize: one more than the largest number of a task; 0: there are no arrays."""
+    said = _ask("scontrol", "show", "config", env=env, what="scontrol show config")
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", said, re.MULTILINE)
+    if match is None:
+        raise UsageError(
+            "scontrol show config does not tell MaxArraySize", tip="--no-array does without arrays"
+        )
+    return int(match[1])
 
 
 def partitions(env: Mapping[str, str]) -> list[Partition]:
@@ -171,11 +228,16 @@ def partition(known: Sequence[Partition], wanted: str | None) -> Partition | Non
     return next(one for one in known if one.name == first)
 
 
-def submit(script: Path, dependency: str, env: Mapping[str, str], *, delay: int = 0) -> int:
-    """Submit a script, to begin after ``delay`` seconds; return the job's id. UsageError as sbatch says."""
-    words = [f"--dependency={dependency}"] if dependency else []
-    words += [f"--begin=now+{delay}"] if delay else []
-    said = _ask("sbatch", "--parsable", *words, script, env=env, what=f"sbatch {script.name}")
+def submission(script: Path, *, array: str = "", dependency: str = "", delay: int = 0) -> list[str]:
+    """Return the words that submit a script: as an ``array``, to begin after ``delay`` seconds."""
+    given = {"array": array, "dependency": dependency, "begin": f"now+{delay}" if delay else ""}
+    return ["--parsable", *(f"--{name}={value}" for name, value in given.items() if value), str(script)]
+
+
+def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Submit a script; return the id of its job or array. UsageError as sbatch says."""
+    script = Path(words[-1])
+    said = _ask("sbatch", *words, env=env, what=f"sbatch {script.name}")
     job = said.strip().splitlines()[-1].split(";")[0] if said.strip() else ""
     if not job.isdecimal():
         raise UsageError(
@@ -184,10 +246,10 @@ def submit(script: Path, dependency: str, env: Mapping[str, str], *, delay: int 
     return int(job)
 
 
-def cancel(jobs: Sequence[int], env: Mapping[str, str]) -> None:
-    """Take jobs from the queue; those at work get SIGTERM, and Slurm's KillWait to end."""
-    if jobs:
-        _ask("scancel", *map(str, jobs), env=env, what="scancel")
+def cancel(jobs: Iterable[str], env: Mapping[str, str]) -> None:
+    """Take jobs, tasks or arrays from the queue; those at work get SIGTERM, and Slurm's KillWait to end."""
+    if words := list(jobs):
+        _ask("scancel", *words, env=env, what="scancel")
 
 
 def minutes_of(limit: str) -> int | None:

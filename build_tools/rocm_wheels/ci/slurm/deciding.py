@@ -81,14 +81,3 @@ def _at_work(step: Step, state: StepState, decided: Mapping[str, Decision]) -> t
 
 def _what(decision: Decision) -> str:
     return "failed" if decision.action == "stopped" else "cannot begin"
-
-
-def dependency(step: Step, jobs: Mapping[str, int | str]) -> str:
-    """Return what a job waits for, as sbatch takes it.
-
-    ``afterok``: what it needs; ``afterany``: what it is behind. ``jobs``: those in the queue.
-    """
-    needs = [f":{jobs[name]}" for name in step.after if name in jobs]
-    behind = [f":{jobs[name]}" for name in step.behind if name in jobs and name not in step.after]
-    parts = [f"afterok{''.join(needs)}"] if needs else []
-    return ",".join([*parts, *([f"afterany{''.join(behind)}"] if behind else [])])

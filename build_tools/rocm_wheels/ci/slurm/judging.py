@@ -27,6 +27,9 @@ _TAIL_LINES = 40
 _UNREACHABLE = re.compile(
     r"error sending request|dns error|server error \(5\d\d|connection error|incomplete message", re.IGNORECASE
 )
+# a tree or a step: somebody builds there by hand, or what Slurm has killed has not ended yet
+_BUSY = re.compile(r"^.* is in use by .*$", re.MULTILINE)
+BUSY_SECONDS = 60
 _OOM = re.compile(r"oom[-_ ]kill|Exceeded job memory limit|out[ -]of[ -]memory handler", re.IGNORECASE)
 
 
@@ -47,6 +50,8 @@ def classify(code: int, because: str, said: Said) -> tuple[Ending, str]:
         return "time", "its limit of time was near"
     if because == "signal" or code in (130, 143):
         return "signal", "it was told to end"
+    if code == 2 and (busy := _BUSY.search(said.message)):
+        return "busy", busy[0]
     failure = first_failure(said.lines)
     if failure is not None and failure.kind == "memory":
         return "memory", f"a compiler ran out of memory ({failure.message})"
@@ -73,7 +78,7 @@ def judge(
     now: datetime | None = None,
 ) -> End:
     """Judge the end of the job that began last, and count it. Nothing is written."""
-    begin = folder.begin(step) or Begin(0, 0, "unknown", "")
+    begin = folder.begin(step) or Begin("", 0, "unknown", "")
     said = what_was_said(folder, step, runs, begin)
     kind, reason = classify(code, because, said)
     return counted(
@@ -81,7 +86,7 @@ def judge(
     )
 
 
-def lost(folder: Folder, step: str, runs: Path, job: int, *, attempts: int) -> End:
+def lost(folder: Folder, step: str, runs: Path, job: str, *, attempts: int) -> End:
     """Return the end of a job that is gone and has told none: its node was lost, or all of it was killed."""
     begin = folder.begin(step)
     if begin is None or begin.job != job:
@@ -116,14 +121,13 @@ def counted(
     failures = before.failures if before else 0
     interruptions = before.interruptions if before else 0
     failures += kind in ("memory", "network", "lost", "compile", "failed")
-    interruptions += kind in ("time", "signal")
+    interruptions += kind in ("time", "signal", "busy")
     fewer: int | None = None
     again = False
-    if kind in ("time", "signal"):
+    if kind in ("time", "signal", "busy"):
         again = interruptions < MOST_INTERRUPTIONS
-        reason += (
-            "" if again else f", {interruptions} times: give its jobs more time (--sbatch-option=--time=…)"
-        )
+        tip = "" if kind == "busy" else ": give its jobs more time (--sbatch-option=--time=…)"
+        reason += "" if again else f", {interruptions} times{tip}"
     elif kind in ("memory", "network", "lost"):
         again = failures < attempts
         reason += "" if again else f"; attempts: {failures}"
@@ -153,6 +157,8 @@ def delay(end: End, after_network: float) -> int:
 
     Slurm itself waits, too: for as long as a credential of munge is good, two minutes as a rule.
     """
+    if end.kind == "busy":
+        return BUSY_SECONDS
     return round(after_network * 2 ** (end.failures - 1)) if end.kind == "network" else 0
 
 
@@ -173,15 +179,18 @@ def what_was_said(folder: Folder, step: str, runs: Path, begin: Begin) -> Said:
 
 
 def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
-    """Find the run of a step's last attempt: the newest, unless it began before the job.
+    """Find the run of a step's last attempt: that of its job, else the newest that began after the job.
 
-    The job's host says the time of both; a container has another name than that.
+    Runs are sorted by clocks, and those of nodes differ. A container that is told nothing of a job cannot
+    say whose run it is; then the times of both are those of the job's host, whose name it has not either.
     """
-    for run in list_runs(runs, limit=_LOOKED_AT):
-        if step in run.steps and "time" in run.begun:
-            if begin.began and time_of(run.begun) < moment_of(begin.began):
-                return None
+    known = [run for run in list_runs(runs, limit=_LOOKED_AT) if step in run.steps and "time" in run.begun]
+    for run in known:
+        if begin.id and run.begun.get("slurm_job") == f"{begin.id}.{begin.restart}":
             return run.steps[step]
+    for run in known[:1]:
+        late = not begin.began or time_of(run.begun) >= moment_of(begin.began)
+        return run.steps[step] if late and not run.begun.get("slurm_job") else None
     return None
 
 

@@ -10,37 +10,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rocm_wheels.errors import DataError
-from rocm_wheels.workspace import write_json
+from rocm_wheels.ci.slurm.cluster import Job
+from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.workspace import write_json, write_whole
 
-Ending = Literal["done", "memory", "network", "time", "signal", "lost", "compile", "failed", "unknown"]
+Ending = Literal[
+    "done", "memory", "network", "time", "signal", "busy", "lost", "compile", "failed", "unknown"
+]
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A job began, for the ``restart``-th time again. ``began``: UTC."""
+    """A job began, for the ``restart``-th time again. ``began``: UTC.
 
-    job: int
+    ``id``: what its processes have as SLURM_JOB_ID, which is that of a task alone.
+    """
+
+    job: str
     restart: int
     host: str
     began: str
+    id: str = ""
 
 
 @dataclass(frozen=True)
 class End:
     """How a job ended. ``again``: it is worth another attempt; ``jobs``: compilers at a time of the next.
+    ``job``: ``123``, or ``123_4`` for a task of an array.
 
     ``failures`` and ``interruptions``: how many ends there were before, this one included.
     """
 
-    job: int
+    job: str
     restart: int
     host: str
     ended: str
@@ -58,7 +66,7 @@ class Ledger:
     """Which job does which step: the last one submitted. ``cancelled``: steps whose jobs we took back."""
 
     plan: str = ""  # SHA-256 of the plan that they are of
-    jobs: Mapping[str, int] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
     cancelled: frozenset[str] = frozenset()
 
 
@@ -73,13 +81,31 @@ class Folder:
         """Where it is."""
         return self.plan.parent / f"{self.plan.stem}.slurm"
 
-    def script(self, step: str) -> Path:
-        """The script of a step."""
-        return self.path / f"{step}.sbatch"
+    def script(self, name: str) -> Path:
+        """The script of a step, or of an array."""
+        return self.path / f"{name}.sbatch"
 
     def log(self, step: str) -> Path:
         """What the jobs of a step print, one after another."""
         return self.path / f"{step}.log"
+
+    def task_log(self, array: str, number: int | str) -> Path:
+        """What a task of an array prints: a link to the log of its step. ``number``: or ``%a``."""
+        return self.path / f"{array}.{number}.log"
+
+    def link_logs(self, array: str, tasks: Mapping[int, str]) -> None:
+        """Have Slurm, which knows numbers alone, write to the logs of steps. Raises UsageError."""
+        for number, step in tasks.items():
+            link, name = self.task_log(array, number), self.log(step).name
+            if not link.is_symlink() or str(link.readlink()) != name:
+                try:
+                    link.unlink(missing_ok=True)
+                    link.symlink_to(name)
+                except OSError as cause:
+                    said = f"{link} cannot be a link to {name}: {cause.strerror}"
+                    raise UsageError(
+                        said, tip="where folders cannot have links, --no-array does without"
+                    ) from cause
 
     def jobs(self, step: str) -> Path:
         """How many compilers the next job of a step may run; there after one ran out of memory."""
@@ -89,14 +115,10 @@ class Folder:
         """Return the digest of the plan as it is now."""
         return hashlib.sha256(self.plan.read_bytes()).hexdigest()
 
-    def job_name(self, step: str) -> str:
-        """Return the name of a step's jobs in the queue: no other plan anywhere has the same."""
-        return next(iter(self.job_names([step])))
-
-    def job_names(self, steps: Iterable[str]) -> dict[str, str]:
-        """Return steps by the names of their jobs; the plan is read once for all of them."""
+    def job_prefix(self) -> str:
+        """Return how the names of the plan's jobs begin in the queue: those of no other plan do."""
         key = hashlib.sha256(f"{self.plan}\n{self.digest()}".encode("utf-8", "surrogateescape")).hexdigest()
-        return {f"rw-{key[:8]}-{step}": step for step in steps}
+        return f"rw-{key[:8]}-"
 
     def ledger(self) -> Ledger:
         """Read which jobs there are. Raises DataError for a file that is damaged."""
@@ -105,7 +127,7 @@ class Folder:
             raw = json.loads(path.read_text(encoding="utf-8"))
             if raw["format"] != _FORMAT:
                 raise KeyError("format")
-            jobs = {str(step): int(job) for step, job in raw["jobs"].items()}
+            jobs = {str(step): Job.of(str(job)) for step, job in raw["jobs"].items()}
             return Ledger(str(raw["plan"]), jobs, frozenset(map(str, raw["cancelled"])))
         except FileNotFoundError:
             return Ledger()
@@ -115,7 +137,7 @@ class Folder:
 
     def write_ledger(self, ledger: Ledger) -> None:
         """Write it, whole or not at all."""
-        known = {"plan": ledger.plan, "jobs": dict(ledger.jobs), "cancelled": sorted(ledger.cancelled)}
+        known = {"plan": ledger.plan, "jobs": _written(ledger.jobs), "cancelled": sorted(ledger.cancelled)}
         write_json(self.path / "jobs.json", {"format": _FORMAT, **known})
 
     def begin(self, step: str) -> Begin | None:
@@ -123,7 +145,8 @@ class Folder:
         raw = _read(self.path / f"{step}.begin.json")
         try:
             moment_of(str(raw["began"]))
-            return Begin(int(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
+            known = (str(raw["job"]), int(raw["restart"]), str(raw["host"]), str(raw["began"]))
+            return Begin(*known, id=str(raw.get("id", "")))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -132,7 +155,7 @@ class Folder:
         raw = _read(self.path / f"{step}.end.json")
         try:
             return End(
-                job=int(raw["job"]),
+                job=str(raw["job"]),
                 restart=int(raw["restart"]),
                 host=str(raw["host"]),
                 ended=str(raw["ended"]),
@@ -149,14 +172,18 @@ class Folder:
 
     def write_end(self, step: str, end: End) -> None:
         """Write an end; the next job may run as many compilers as it says."""
-        write_json(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
         if end.jobs is not None:
-            self.jobs(step).write_text(f"{end.jobs}\n", encoding="ascii")
+            write_whole(self.jobs(step), f"{end.jobs}\n")
+        write_json(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
 
     def forget(self, step: str) -> None:
         """Forget how a step ended: its attempts count from the beginning."""
         for path in (*(self.path / f"{step}.{what}.json" for what in ("begin", "end")), self.jobs(step)):
             path.unlink(missing_ok=True)
+
+
+def _written(jobs: Mapping[str, Job]) -> dict[str, str]:
+    return {step: str(job) for step, job in jobs.items()}
 
 
 def moment_of(text: str) -> datetime:

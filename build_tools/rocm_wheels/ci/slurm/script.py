@@ -1,6 +1,8 @@
 """The script of a job: notes its begin, does its step, has its end judged, asks for another turn.
 
-Bash does what must work outside a container, and when no Python starts: records, signals, ``scontrol``.
+A task of an array finds its step by its number, in the script itself, which Slurm keeps: nothing that is
+changed or seen late afterwards can give it another. Bash does what must work outside a container, and when
+no Python starts: records, signals, ``scontrol``.
 What an end means is decided by ``rocm-wheels submit --job-ended``. Signals: SIGUSR1 comes to the script
 alone, ``NOTICE_SECONDS`` before the limit of time (a quarter of it, if that is less); SIGTERM comes to
 everything when a job is cancelled or preempted. The step then ends cleanly; whether a job that was told to
@@ -14,6 +16,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rocm_wheels.ci.slurm.arrays import Array
 from rocm_wheels.ci.slurm.records import Folder
 from rocm_wheels.ci.slurm.sizes import Size
 from rocm_wheels.errors import UsageError
@@ -37,7 +40,8 @@ class Site:
     """What a site wants of every job. ``options``: further options of sbatch, one a line.
 
     ``prefix``: the words before our command (``apptainer exec image.sif``); ``program``: our own.
-    ``network_delay``: seconds before a step that met a broken network is tried again.
+    ``array_limit``: tasks of an array at a time. ``network_delay``: seconds before a step that met a broken
+    network is tried again.
     """
 
     program: tuple[str, ...]
@@ -48,6 +52,7 @@ class Site:
     options: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
     attempts: int = 3
+    array_limit: int | None = None
     network_delay: float = 300.0
 
     def check(self) -> None:
@@ -109,11 +114,13 @@ def environment_of(script: str, env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in unwanted}
 
 
-def directives(folder: Folder, step: str, size: Size, site: Site) -> list[str]:
+def directives(folder: Folder, array: Array, size: Size, site: Site) -> list[str]:
     """Return the options of a job, as sbatch reads them from the head of its script; later ones win."""
+    log = folder.log(array.name) if array.plain else folder.task_log(array.name, "\0")
+    name = str(log).replace("%", "%%").replace("\0", "%a")
     words = [
-        f"--job-name={folder.job_name(step)}",
-        f"--output={_quoted(str(folder.log(step)).replace('%', '%%'))}",
+        f"--job-name={folder.job_prefix()}{array.name}",
+        f"--output={_quoted(name)}",
         f"--chdir={_quoted(str(folder.path))}",
         "--open-mode=append",
         "--requeue",
@@ -139,33 +146,48 @@ def _quoted(value: str) -> str:
     return value if re.fullmatch(r"[\w./:=,@+%-]+", value, re.ASCII) else f'"{value}"'
 
 
-def job_script(folder: Folder, step: str, size: Size, site: Site) -> str:
-    """Return the script of a step's job."""
+def job_script(folder: Folder, array: Array, size: Size, site: Site) -> str:
+    """Return the script of a step's job, or of an array. Slurm keeps it as it is submitted."""
     ours = [*site.prefix, *site.program]
-    head = "\n".join(f"#SBATCH {word}" for word in directives(folder, step, size, site))
-    judge = [*ours, "submit", str(folder.plan), "--job-ended", step, "--attempts", str(site.attempts)]
+    head = "\n".join(f"#SBATCH {word}" for word in directives(folder, array, size, site))
+    judge = [*ours, "submit", str(folder.plan), "--attempts", str(site.attempts)]
     judge += ["--network-delay", f"{site.network_delay:g}s"]
     return _SCRIPT.format(
         head=head,
-        step=step,
+        which=_PLAIN.format(step=shlex.quote(array.steps[0])) if array.plain else _which(array),
         plan=shlex.quote(str(folder.plan)),
-        base=shlex.quote(str(folder.path / step)),
-        run=_line([*ours, "run-step", step, "--plan", str(folder.plan)]),
+        folder=shlex.quote(str(folder.path)),
+        run=f'{_line([*ours, "run-step"])} "$step" {_line(["--plan", str(folder.plan)])}',
         judge=_line(judge),
     )
+
+
+def _which(array: Array) -> str:
+    cases = [f"  {number}) step={shlex.quote(step)} ;;" for number, step in array.tasks.items()]
+    return _ARRAY.format(cases="\n".join(cases))
 
 
 def _line(words: Sequence[str]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
+_PLAIN = """step={step}
+job=$id"""
+
+_ARRAY = """case ${{SLURM_ARRAY_TASK_ID:?this is a task of an array}} in
+{cases}
+  *) echo "error: no step has the number $SLURM_ARRAY_TASK_ID"; exit 2 ;;
+esac
+job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID  # the last task's own id is that of the whole array"""
+
 _SCRIPT = """#!/bin/bash
 {head}
-# One step of a plan; `rocm-wheels submit` has written this, and writes it anew.
+# Steps of a plan, one a job; `rocm-wheels submit` has written this, and writes it anew.
 set -u
-base={base}
 plan={plan}
-job=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}
+id=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}
+{which}
+base={folder}/$step
 restart=${{SLURM_RESTART_COUNT:-0}}
 host=$(uname -n)
 
@@ -174,14 +196,18 @@ write() {{  # a file is there whole or not at all
 }}
 now() {{ date -u +%Y-%m-%dT%H:%M:%SZ; }}
 
-echo "== {step}: job $job on $host, restart $restart, $(now)"
+echo "== $step: job $job on $host, restart $restart, $(now)"
 if [ ! -r "$plan" ]; then
   echo "error: $host does not see $plan"
   echo "tip: plan, work directory and source trees must be on a file system that all nodes share"
   exit 2
 fi
-this="\\"job\\": $job, \\"restart\\": $restart, \\"host\\": \\"$host\\""
-write "$base.begin.json" "{{$this, \\"began\\": \\"$(now)\\"}}"
+this="\\"job\\": \\"$job\\", \\"restart\\": $restart, \\"host\\": \\"$host\\""
+if ! write "$base.begin.json" "{{$this, \\"began\\": \\"$(now)\\", \\"id\\": \\"$id\\"}}"; then
+  echo "error: $host cannot write to $base.begin.json"
+  echo "tip: is the file system full, or may only some nodes write to it?"
+  exit 2
+fi
 if [ -s "$base.jobs" ]; then
   MAX_JOBS=$(cat "$base.jobs")
   export MAX_JOBS
@@ -219,7 +245,7 @@ done
 child=""
 trap '' USR1
 
-verdict=$({judge} --exit-code "$code" --because "$because")
+verdict=$({judge} --job-ended "$step" --exit-code "$code" --because "$because")
 verdict=${{verdict##*$'\\n'}}  # the last line: what starts a container may speak, too
 if [ -z "$verdict" ]; then
   this="$this, \\"ended\\": \\"$(now)\\", \\"exit_code\\": $code, \\"kind\\": \\"unknown\\""
@@ -228,7 +254,12 @@ if [ -z "$verdict" ]; then
   exit "$code"
 fi
 if [ "${{verdict%% *}}" = again ]; then
-  state=$(scontrol show job -o "$job" | grep -o 'JobState=[A-Z_]*')
+  state=""
+  for _ in {{1..10}}; do  # a controller that is being restarted is silent for minutes
+    state=$(scontrol show job -o "$job" | grep -o -m 1 'JobState=[A-Z_]*')
+    [ -z "$state" ] || break
+    sleep 20
+  done
   if [ "$state" = JobState=RUNNING ]; then
     trap '' TERM
     if scontrol requeue "$job"; then

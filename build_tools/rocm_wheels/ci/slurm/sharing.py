@@ -9,10 +9,19 @@ install into one environment at a time is then kept apart on each node alone.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_wheels import log
+from rocm_wheels.ci.slurm import cluster
+from rocm_wheels.errors import UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.ci.slurm.submitting import Submission
 
 SHARED = re.compile(
     r"nfs\d?|lustre|gpfs|beegfs(?:_nodev)?|ceph|glusterfs|cifs|smb3|afs|panfs|pvfs2|wekafs|9p|virtiofs|fuse\..+"
@@ -35,6 +44,28 @@ class Sharing:
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+def check_shared(submission: Submission) -> None:
+    """Refuse folders that no other machine has, unless the cluster is this machine alone."""
+    here = platform.node().split(".")[0]
+    if {name.split(".")[0] for name in cluster.nodes(submission.env)} <= {here}:
+        return
+    request = submission.file.request
+    places = {"the plan": submission.folder.plan, "work directory": request.work, "output": request.output}
+    places |= {f"sources of {name}": tree for name, tree in request.sources.items() if tree.is_dir()}
+    if not submission.site.prefix:
+        places["this program"] = Path(submission.site.program[0])
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    found = look(places, read_mounts(mounts))
+    for warning in found.warnings:
+        log.warn(warning)
+    if found.errors:
+        said = "".join(f"\n  {error}" for error in found.errors)
+        raise UsageError(
+            f"jobs on other nodes could not work:{said}",
+            tip="put them on a file system that the nodes share, or say --assume-shared",
+        )
 
 
 def look(places: Mapping[str, Path], mounts: Iterable[Mount]) -> Sharing:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from rocm_wheels.ci.slurm.cluster import Queued
+from rocm_wheels.ci.slurm.arrays import known_jobs
+from rocm_wheels.ci.slurm.cluster import Job, Queued
 from rocm_wheels.ci.slurm.records import End, Folder, Ledger
 from rocm_wheels.pipeline.plan.step import Plan, Step
 
@@ -33,13 +34,14 @@ class StepState:
 
     step: str
     state: State
-    job: int | None = None
+    job: Job | None = None
     why: str = ""
     end: End | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return what ``--json`` prints. Keys are added later, never renamed."""
-        return {**asdict(self), "end": None if self.end is None else asdict(self.end)}
+        job = None if self.job is None else str(self.job)
+        return {**asdict(self), "job": job, "end": None if self.end is None else asdict(self.end)}
 
 
 # as the plan had it when it was made
@@ -51,19 +53,18 @@ _UNSUBMITTED = {
 
 def adopted(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> Ledger:
     """Return the ledger with jobs that are in the queue by our names: a submission may have been cut off."""
-    names = folder.job_names(step.id for step in plan)
-    jobs = dict(ledger.jobs)
-    for one in sorted(queue, key=lambda one: one.job):
-        step = names.get(one.name)
-        if step is not None and one.job > jobs.get(step, 0):
+    known, jobs = known_jobs(folder, plan), dict(ledger.jobs)
+    for one in sorted(queue, key=lambda one: int(one.job.id)):
+        step = known.get((one.name, one.job.task))
+        if step is not None and (step not in jobs or int(one.job.id) > int(jobs[step].id)):
             jobs[step] = one.job
     return Ledger(ledger.plan, jobs, ledger.cancelled)
 
 
 def states(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) -> dict[str, StepState]:
     """Return the state of every step. The queue must have been asked before this reads the records."""
-    names = folder.job_names(step.id for step in plan)  # ids begin anew with another controller
-    queued = {one.job: one for one in queue if one.name in names}
+    known = known_jobs(folder, plan)  # ids begin anew with another controller
+    queued = {one.job: one for one in queue if (one.name, one.job.task) in known}
     found: dict[str, StepState] = {}
     for step in plan:
         job = ledger.jobs.get(step.id)
@@ -79,10 +80,10 @@ def states(folder: Folder, plan: Plan, ledger: Ledger, queue: Iterable[Queued]) 
 
 def _in_queue(folder: Folder, step: str, job: Queued) -> StepState:
     end = folder.end(step)
-    before = f" (before: {end.reason})" if end is not None and end.job == job.job and end.reason else ""
+    before = f" (before: {end.reason})" if end is not None and end.job == str(job.job) and end.reason else ""
     if job.runs or job.ends:
         begin = folder.begin(step)
-        where = f"on {begin.host}" if begin is not None and begin.job == job.job else ""
+        where = f"on {begin.host}" if begin is not None and begin.job == str(job.job) else ""
         more = f", restart {begin.restart}" if begin is not None and where and begin.restart else ""
         return StepState(
             step, "running" if job.runs else "ending", job.job, f"{where}{more}{before}".strip(), end
@@ -91,11 +92,11 @@ def _in_queue(folder: Folder, step: str, job: Queued) -> StepState:
 
 
 def _gone(
-    folder: Folder, step: Step, job: int, *, cancelled: bool, found: Mapping[str, StepState]
+    folder: Folder, step: Step, job: Job, *, cancelled: bool, found: Mapping[str, StepState]
 ) -> StepState:
     begin, end = folder.begin(step.id), folder.end(step.id)
-    begin = begin if begin is not None and begin.job == job else None
-    end = end if end is not None and end.job == job else None
+    begin = begin if begin is not None and begin.job == str(job) else None
+    end = end if end is not None and end.job == str(job) else None
     if begin is not None and end is not None and begin.restart > end.restart:
         end = None  # it began once more, and has not told the end of that
     if end is not None and end.exit_code == 0:

@@ -1,18 +1,23 @@
-"""Submitting a plan: what is decided is done, job by job, and written down after each."""
+"""Submitting a plan: what is decided is done, array by array, and written down after each."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.ci.slurm import cluster
-from rocm_wheels.ci.slurm.deciding import Decision, decide, dependency
-from rocm_wheels.ci.slurm.judging import delay, lost
+from rocm_wheels.ci.slurm.arrays import ARRAY_SIZE, Array, arranged, arrays_of
+from rocm_wheels.ci.slurm.cluster import Job
+from rocm_wheels.ci.slurm.deciding import Decision, decide
+from rocm_wheels.ci.slurm.judging import lost
+from rocm_wheels.ci.slurm.parts import Part, beside, dependency, parts_of, shortest
 from rocm_wheels.ci.slurm.records import Folder, Ledger
-from rocm_wheels.ci.slurm.script import Site, directives, environment_of, job_script
+from rocm_wheels.ci.slurm.script import Site, environment_of, job_script
+from rocm_wheels.ci.slurm.showing import say_notes
 from rocm_wheels.ci.slurm.sizes import Size, size_of
 from rocm_wheels.ci.slurm.states import AT_WORK, StepState, adopted, states
 from rocm_wheels.errors import UsageError
@@ -22,7 +27,10 @@ from rocm_wheels.pipeline.execute.result import ADDRESS_VARIABLES, RECORD_VARIAB
 from rocm_wheels.pipeline.plan.file import PlanFile, read_plan, with_addresses
 from rocm_wheels.pipeline.plan.planning import look_over, make_planned
 from rocm_wheels.pipeline.plan.step import Plan
+from rocm_wheels.records import did_you_mean
 from rocm_wheels.workspace import WAIT, Workspace, exclusive, write_whole
+
+_PATIENCE_SECONDS = 60  # for another submission: a call of sbatch takes a part of a second
 
 
 @dataclass(frozen=True)
@@ -34,9 +42,18 @@ class Submission:
     site: Site
     env: Mapping[str, str]
     cpus: int | None = None
+    in_arrays: bool = True
 
     @classmethod
-    def of(cls, plan: Path, site: Site, env: Mapping[str, str], cpus: int | None = None) -> Submission:
+    def of(
+        cls,
+        plan: Path,
+        site: Site,
+        env: Mapping[str, str],
+        cpus: int | None = None,
+        *,
+        in_arrays: bool = True,
+    ) -> Submission:
         """Read a plan. Raises UsageError for one that cannot be run by Slurm, or from here."""
         file = read_plan(plan)
         if file.request.platform != "linux":
@@ -53,7 +70,7 @@ class Submission:
                 tip="set SLURM_CLUSTERS in its place, which all of Slurm's programs read",
             )
         clean = {name: value for name, value in env.items() if name != RECORD_VARIABLE}
-        return cls(Folder(plan.resolve()), file, site, clean, cpus)
+        return cls(Folder(plan.resolve()), file, site, clean, cpus, in_arrays)
 
     def now(self) -> Plan:
         """Return the plan as it is settled now. Raises UsageError when what it was made of changed."""
@@ -101,12 +118,12 @@ class Submission:
         ledger, digest = self.folder.ledger(), self.folder.digest()
         if ledger.plan in ("", digest):
             return replace(ledger, plan=digest)
-        ids = {one.job for one in queue}
-        if left := sorted(job for job in ledger.jobs.values() if job in ids):
+        ids = [one.job for one in queue]
+        if left := shortest([job for job in ids if job in {*ledger.jobs.values()}], ids):
             raise UsageError(
                 f"{self.folder.plan} has changed, and jobs of the plan that it was are in the queue: "
-                f"{', '.join(map(str, left))}",
-                tip=f"wait for them, or: scancel {' '.join(map(str, left))}",
+                f"{', '.join(left)}",
+                tip=f"wait for them, or: scancel {' '.join(left)}",
             )
         return Ledger(digest)
 
@@ -117,7 +134,16 @@ class Submission:
         ledger, found = self.look(queued=queued)
         if self.folder.ledger().plan not in ("", ledger.plan):  # of another plan: it tells nothing of this
             found = {step.id: StepState(step.id, "not submitted") for step in plan}
+        plan = arranged(plan, self.arrays)
         return ledger, decide(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
+
+    @cached_property
+    def arrays(self) -> list[Array]:
+        """What is submitted together, by plan and site; as on most sites where there is no cluster."""
+        size = ARRAY_SIZE if self.in_arrays else 0
+        if size and cluster.is_here(self.env) and any(not one.plain for one in arrays_of(self.file.plan)):
+            size = cluster.array_size(self.env)
+        return arrays_of(self.file.plan, size)
 
     def sizes(self, decided: Sequence[Decision]) -> dict[str, Size]:
         """Return what the jobs to be submitted ask for; where there is no cluster, by the plan alone."""
@@ -136,41 +162,69 @@ class Submission:
         cluster.program("sbatch", self.env)
         plan = self.now()
         cluster.partition(cluster.partitions(self.env), self.site.partition)
-        with exclusive(self.folder.path, what="submit", tip=WAIT):
+        with self.alone("submit"):
             ledger, decided = self.decisions(plan, retry_failed=retry_failed, but_cancelled=but_cancelled)
             sizes = self.sizes(decided)
-            _say_notes(sizes)
-            new = self.folder.ledger().plan not in ("", ledger.plan)
-            for one in decided:
-                if one.submits and new:
-                    self.folder.forget(one.step.id)
+            say_notes(sizes)
+            if self.folder.ledger().plan not in ("", ledger.plan):
+                for one in decided:
+                    if one.submits:
+                        self.folder.forget(one.step.id)
             return self._do(ledger, decided, sizes, retry_failed=retry_failed)
+
+    def alone(self, what: str) -> AbstractContextManager[None]:
+        """Wait until nobody else submits or cancels jobs of this plan, and keep others from it."""
+        return exclusive(self.folder.path, what=what, tip=WAIT, patience=_PATIENCE_SECONDS)
 
     def _do(
         self, ledger: Ledger, decided: list[Decision], sizes: Mapping[str, Size], *, retry_failed: bool
     ) -> list[Decision]:
-        done: list[Decision] = []
+        known = {one.step.id: one for one in self._kept(decided, retry_failed=retry_failed)}
+        ledger = self._taken_back(ledger, known.values())
+        jobs = queued_jobs(known.values())
+        count = 0
+        for array in self.arrays:
+            submitted = [known[step] for step in array.steps if known[step].submits]
+            for part in parts_of(array, submitted, sizes, jobs, self.site.network_delay):
+                try:
+                    new = self._submit(part, jobs, beside(array, decided, jobs))
+                except (UsageError, OSError):
+                    if count:
+                        log.note(f"submitted before this: {count}; the same command takes up what is queued")
+                    raise
+                count += len(new)
+                jobs |= new
+                ledger = replace(ledger, jobs={**ledger.jobs, **new}, cancelled=ledger.cancelled - {*new})
+                self.folder.write_ledger(ledger)
+                for step, job in new.items():
+                    known[step] = replace(known[step], state=StepState(step, "waiting", job))
+        self.folder.write_ledger(ledger)
+        return list(known.values())
+
+    def _kept(self, decided: Iterable[Decision], *, retry_failed: bool) -> list[Decision]:
+        """Return decisions once jobs that were lost are counted: no attempt is left to some."""
+        kept: list[Decision] = []
         stopped: set[str] = set()
         for decision in decided:
             one = decision
-            if one.submits and stopped & set(one.step.after):
+            if one.submits and stopped & {*one.step.after}:
                 one = replace(one, action="held back", why="what it needs failed too often")
             elif one.submits and (said := self._given_up(one, retry_failed=retry_failed)):
                 one = replace(one, action="stopped", why=said)
             if one.action in ("stopped", "held back"):
                 stopped.add(one.step.id)
-            if one.submits:
-                try:
-                    ledger = self._submit_one(one, ledger, done, sizes[one.step.id])
-                except (UsageError, OSError):
-                    if count := sum(other.submits for other in done):
-                        log.note(f"submitted before this: {count}; the same command takes up what is queued")
-                    raise
-                state = StepState(one.step.id, "waiting", ledger.jobs[one.step.id])
-                one = replace(one, state=state)
-            done.append(one)
+            kept.append(one)
+        return kept
+
+    def _taken_back(self, ledger: Ledger, decided: Iterable[Decision]) -> Ledger:
+        """Take jobs from the queue that wait for others which are no more."""
+        old = {one.step.id: one.state.job for one in decided if one.action == "renew" and one.state.job}
+        if not old:
+            return ledger
+        cluster.cancel([str(job) for job in old.values()], self.env)
+        ledger = replace(ledger, jobs={step: job for step, job in ledger.jobs.items() if step not in old})
         self.folder.write_ledger(ledger)
-        return done
+        return ledger
 
     def _given_up(self, one: Decision, *, retry_failed: bool) -> str:
         """Count a job that was lost; say why there is no further attempt, if there is none."""
@@ -179,89 +233,60 @@ class Submission:
         if one.state.state != "lost" or one.state.job is None:
             return ""
         runs = Workspace(self.file.request.work).runs
-        end = lost(self.folder, one.step.id, runs, one.state.job, attempts=self.site.attempts)
+        end = lost(self.folder, one.step.id, runs, str(one.state.job), attempts=self.site.attempts)
         self.folder.write_end(one.step.id, end)
         return "" if end.again or retry_failed else end.reason
 
-    def _submit_one(self, one: Decision, ledger: Ledger, done: Sequence[Decision], size: Size) -> Ledger:
-        if one.action == "renew" and one.state.job is not None:
-            cluster.cancel([one.state.job], self.env)
-        script = self.folder.script(one.step.id)
-        text = job_script(self.folder, one.step.id, size, self.site)
+    def _submit(self, part: Part, jobs: Mapping[str, Job], others: Collection[Job]) -> dict[str, Job]:
+        """Submit a part of an array; return the jobs of its steps."""
+        text = job_script(self.folder, part.array, part.size, self.site)
+        script = self.folder.script(part.array.name)
         write_whole(script, text)
-        waited = waiting_for(done)
-        end = one.state.end if one.state.state == "again" else None
-        after = 0 if end is None else delay(end, self.site.network_delay)
-        job = cluster.submit(
-            script, dependency(one.step, waited), environment_of(text, self.env), delay=after
+        if not part.array.plain:
+            self.folder.link_logs(part.array.name, part.array.tasks)
+        words = cluster.submission(
+            script,
+            array=part.expression(self.site.array_limit),
+            dependency=dependency(part.array, part.steps[0], jobs, others),
+            delay=part.delay,
         )
-        ledger = replace(
-            ledger,
-            jobs={**ledger.jobs, one.step.id: job},
-            cancelled=ledger.cancelled - {one.step.id},
-        )
-        self.folder.write_ledger(ledger)
-        return ledger
+        return part.jobs(cluster.submit(words, environment_of(text, self.env)))
 
-    def shown(self, decided: Sequence[Decision]) -> list[str]:
-        """Return what would be submitted, for people: each job with its options and its command."""
-        sizes = self.sizes(decided)
-        jobs: dict[str, int | str] = {
-            one.step.id: f"<{one.step.id}>" if one.submits else one.state.job or 0
-            for one in decided
-            if one.submits or one.action == "leave"
-        }
-        lines = []
-        for one in decided:
-            if not one.submits:
-                continue
-            waits = dependency(one.step, jobs)
-            given = f" --dependency='{waits}'" if waits else ""
-            script = shlex.quote(str(self.folder.script(one.step.id)))
-            lines.append(f"sbatch --parsable{given} {script}")
-            lines += [
-                f"  #SBATCH {word}"
-                for word in directives(self.folder, one.step.id, sizes[one.step.id], self.site)
-            ]
-            lines += [
-                f"  {line}"
-                for line in _commands(job_script(self.folder, one.step.id, sizes[one.step.id], self.site))
-            ]
-        _say_notes(sizes)
-        return lines
-
-    def cancel(self) -> list[str]:
-        """Take every job of the plan from the queue; return whose they were."""
+    def cancel(self, names: Collection[str] = ()) -> list[str]:
+        """Take the jobs of a plan from the queue, or those of steps and arrays; return whose they were."""
+        wanted = self._named(names)
         if not self.folder.path.is_dir():
             return []
-        with exclusive(self.folder.path, what="submit --cancel", tip=WAIT):
+        with self.alone("submit --cancel"):
             ledger, found = self.look()
-            going = [one for one in found.values() if one.state in AT_WORK and one.job is not None]
-            names = [one.step for one in going]
-            self.folder.write_ledger(replace(ledger, cancelled=ledger.cancelled | set(names)))
-            cluster.cancel([one.job for one in going if one.job is not None], self.env)
-        return names
+            going = {
+                one.step: one.job for one in found.values() if one.state in AT_WORK and one.job is not None
+            }
+            jobs = {step: job for step, job in going.items() if step in wanted}
+            self.folder.write_ledger(replace(ledger, cancelled=ledger.cancelled | {*jobs}))
+            try:
+                cluster.cancel(shortest(jobs.values(), going.values()), self.env)
+            except UsageError:  # who waits for them must not take those for cancelled that go on
+                self.folder.write_ledger(ledger)
+                raise
+        return list(jobs)
+
+    def _named(self, names: Collection[str]) -> set[str]:
+        """Return the steps that are meant by names of steps and arrays; all by none. Raises UsageError."""
+        steps = self.file.plan.steps
+        known: dict[str, tuple[str, ...]] = {name: (name,) for name in steps}
+        known |= {one.name: one.steps for one in arrays_of(self.file.plan) if not one.plain}
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"--step: the plan has no step or array {name}{did_you_mean(name, known)}",
+                    tip=f"it has: {', '.join(known)}",
+                )
+        return {step for name in names for step in known[name]} if names else {*steps}
 
 
-def waiting_for(done: Sequence[Decision]) -> dict[str, int | str]:
-    """Return the jobs of steps that are in the queue by now."""
+def queued_jobs(decided: Iterable[Decision]) -> dict[str, Job]:
+    """Return the jobs of steps that are in the queue and stay there."""
     return {
-        one.step.id: one.state.job
-        for one in done
-        if (one.submits or one.action == "leave") and one.state.job is not None
+        one.step.id: one.state.job for one in decided if one.action == "leave" and one.state.job is not None
     }
-
-
-def _commands(script: str) -> list[str]:
-    return [
-        line.removesuffix(" &") for line in script.splitlines() if " run-step " in line and line.endswith("&")
-    ]
-
-
-def _say_notes(sizes: Mapping[str, Size]) -> None:
-    said: dict[str, list[str]] = {}
-    for step, size in sizes.items():
-        for note in size.notes:
-            said.setdefault(note, []).append(step)
-    for note, steps in said.items():
-        log.note(note if len(steps) > 1 else f"{steps[0]}: {note}")

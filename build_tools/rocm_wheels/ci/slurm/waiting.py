@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocm_wheels import ending, log
+from rocm_wheels.ci.slurm.cluster import Unanswered
 from rocm_wheels.ci.slurm.states import AT_WORK, StepState
 from rocm_wheels.ci.slurm.submitting import Submission
-from rocm_wheels.errors import BuildError, UsageError
+from rocm_wheels.errors import BuildError
 
-MOST_SILENCES = 60  # one after another: a controller is restarted in minutes
+MOST_SILENCES = 120  # one after another: an hour, if asked every 30 s; nothing is judged meanwhile
 
 
 def wait(
@@ -20,8 +21,8 @@ def wait(
     silent = 0
     while True:
         try:
-            _, found = submission.look()
-        except UsageError as failure:
+            found, submitted = _turn(submission, told)
+        except Unanswered as failure:
             silent += 1
             if not told or silent > MOST_SILENCES:
                 raise
@@ -29,15 +30,19 @@ def wait(
             pause(every)
             continue
         silent = 0
-        _tell(found, told)
-        submitted = False
-        if any(one.state in ("lost", "again") for one in found.values()):
-            submitted = any(one.submits for one in submission.submit(but_cancelled=True))
-        elif not any(one.state in AT_WORK for one in found.values()):
-            return found
         if not submitted and not any(one.state in AT_WORK for one in found.values()):
-            return submission.look()[1]
+            return found
         pause(every)
+
+
+def _turn(submission: Submission, told: dict[str, tuple[str, str]]) -> tuple[dict[str, StepState], bool]:
+    """Look once; return the states, and whether something was submitted again."""
+    _, found = submission.look()
+    _tell(found, told)
+    if not any(one.state in ("lost", "again") for one in found.values()):
+        return found, False
+    submitted = any(one.submits for one in submission.submit(but_cancelled=True))
+    return (found if submitted else submission.look()[1]), submitted
 
 
 def refuse_undone(submission: Submission, found: Mapping[str, StepState]) -> None:

@@ -40,6 +40,12 @@ def jobs_alone(file: PlanFile, step: Step, machine: Machine, env: Mapping[str, s
     return compile_jobs(machine, known.memory_per_job or None, None)
 
 
+def _slurm_job(env: Mapping[str, str]) -> str | None:
+    """Return the id of the job that this is part of, and how often that was started again."""
+    job = env.get("SLURM_JOB_ID")
+    return None if job is None else f"{job}.{env.get('SLURM_RESTART_COUNT', '0')}"
+
+
 def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
     """Do a step as a run of its own. Raises what the step raises."""
     step = file.plan.step(name)
@@ -55,6 +61,7 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
         pid=pid,
         began=groups.began(pid),
         host=platform.node(),
+        slurm_job=_slurm_job(env),
         platform=file.request.platform,
         cores=machine.cores,
         memory=machine.memory,

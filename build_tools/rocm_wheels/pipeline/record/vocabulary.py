@@ -27,6 +27,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
         "pid": int,
         "began": str,
         "host": str,
+        "slurm_job": str,
         "platform": str,
         "cores": float,
         "memory": int,
