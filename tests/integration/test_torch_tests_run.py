@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -78,6 +79,7 @@ def sources(tmp_path: Path) -> Path:
     tests = tmp_path / "pytorch" / "test"
     tests.mkdir(parents=True)
     (tests.parent / "version.txt").write_text("9.9.0a0\n")
+    (tests.parent / "pytest.ini").write_text("[pytest]\naddopts = -rEfX\n")
     (tests / "test_mini.py").write_text(MINI)
     (tests / "test_broken.py").write_text("import nothing_of_that_name\n")
     (tests / "test_skips.py").write_text(
@@ -252,13 +254,33 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
 
 
 def git(folder: Path, *words: str) -> str:
-    import subprocess
-
     name = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     done = subprocess.run(
         ["git", "-C", str(folder), *name, *words], check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
+
+
+def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(sources, "init", "-q", "-b", "main")
+    git(sources, "add", "-A")
+    git(sources, "commit", "-qm", "x")
+    commit = git(sources, "rev-parse", "HEAD")
+    (sources / "test" / "test_mini.py").unlink()
+    git(sources, "commit", "-qam", "what came later has nothing to do with the wheel")
+    git(sources, "config", "uploadpack.allowAnySHA1InWant", "true")
+    lock = json.loads(a_lock(commit))
+    lock["projects"]["pytorch"]["origin"] = str(sources)
+    install_torch(tmp_path / "site", lock=json.dumps(lock))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    words = ["--target-python", sys.executable, "--include", "test_mini", "--dry-run"]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert done.output.splitlines()[-2:] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
+    there = tmp_path / "torch-test-sources"
+    assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
 
 
 def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> None:

@@ -27,8 +27,11 @@ _LINES, _COLUMNS = 15, 500  # of a reason
 class Recorder:
     """Writes to one file."""
 
-    def __init__(self, said: dict[str, Any]) -> None:
+    def __init__(self, said: dict[str, Any], config: pytest.Config) -> None:
         """``said`` is what is described above."""
+        # torch has its pytest.ini above test/, and names of tests begin there; ours begin in test/
+        inner = os.path.relpath(config.invocation_params.dir, config.rootpath).replace(os.sep, "/")
+        self._inner = "" if inner.startswith(".") else f"{inner}/"
         self._path = Path(said["outcomes"])
         self._done, self._left_out = frozenset(said["done"]), frozenset(said["left_out"])
         self._limit = float(said["limit"])
@@ -42,11 +45,12 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take away what was run before, and what is not to be run: after all others have chosen."""
-        left = [item for item in items if self._names(item.nodeid) & self._left_out]
-        self._left = [item.nodeid for item in left]
-        gone = [item for item in items if item in left or item.nodeid in self._done]
+        names = {item: self._named(item.nodeid) for item in items}  # tens of thousands
+        self._left = [name for name in names.values() if _names(name) & self._left_out]
+        without = self._done.union(self._left)
+        gone = [item for item, name in names.items() if name in without]
         if gone:
-            items[:] = [item for item in items if item not in set(gone)]
+            items[:] = [item for item, name in names.items() if name not in without]
             self._own += len(gone)
             config.hook.pytest_deselected(items=gone)
 
@@ -56,18 +60,23 @@ class Recorder:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note all names, those of a run before as well."""
-        planned = [item.nodeid for item in session.items]
+        planned = [self._named(item.nodeid) for item in session.items]
         self._write({"planned": planned, "left_out": self._left, "unchosen": self._unchosen - self._own})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be read."""
         if report.failed:
-            self._outcome(report.nodeid or "collection", "failed", 0.0, f"not read: {_said(report)}")
+            self._outcome(
+                self._named(report.nodeid) if report.nodeid else "collection",
+                "failed",
+                0.0,
+                f"not read: {_said(report)}",
+            )
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that runs now."""
         self._reports = []
-        self._write({"begun": nodeid})
+        self._write({"begun": self._named(nodeid)})
         faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -77,6 +86,7 @@ class Recorder:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Put together what belongs to a test; one that passed when it was run again says so."""
         faulthandler.cancel_dump_traceback_later()
+        nodeid = self._named(nodeid)
         reports, self._reports = self._reports, []
         again = [one for one in reports if str(one.outcome) == "rerun"]
         rest = [one for one in reports if one not in again]
@@ -96,6 +106,9 @@ class Recorder:
         """Note that pytest came to its end."""
         self._write({"finished": int(exitstatus)})
 
+    def _named(self, nodeid: str) -> str:
+        return nodeid.removeprefix(self._inner)
+
     def _outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
         self._write({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
 
@@ -105,10 +118,11 @@ class Recorder:
         with self._path.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
 
-    @staticmethod
-    def _names(nodeid: str) -> set[str]:
-        file, _, test = nodeid.partition("::")
-        return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
+
+def _names(nodeid: str) -> set[str]:
+    """Return the names that a test is meant by: with its class, and without."""
+    file, _, test = nodeid.partition("::")
+    return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
 
 def _stderr() -> int:
@@ -141,4 +155,4 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin to record, where that is asked for."""
     if path := config.getoption(_OPTION):
         said = json.loads(Path(path).read_text(encoding="utf-8"))
-        config.pluginmanager.register(Recorder(said), "rocm-wheels-recorder")
+        config.pluginmanager.register(Recorder(said, config), "rocm-wheels-recorder")
