@@ -318,6 +318,8 @@ def test_where_a_store_is_seen_from_is_kept(tmp_path: Path) -> None:
     assert read_public(store, layout) == Public()
     assert set_public(store, layout, "https://h/x", ("https://o",))
     assert read_public(store, layout) == Public(url="https://h/x/", other_indexes=("https://o/",))
+    assert read_public(store, layout).address(store, "a/b/") == "https://h/x/a/b/"
+    assert Public().address(store, "a/") == store.url_of("a/")
     assert not set_public(store, layout, "https://h/x/", None)
     assert set_public(store, layout, "", None)
     assert read_public(store, layout) == Public(other_indexes=("https://o/",))
