@@ -3,7 +3,7 @@
 
     python3 build_tools/quickstart.py demo [--output-dir DIR]
     python3 build_tools/quickstart.py test [pytest options]
-    python3 build_tools/quickstart.py setup [--tests] [--github-path]
+    python3 build_tools/quickstart.py setup [--tests] [--compiler-cache] [--github-path]
 
 Makes ``.venv`` in the clone from the hash-locked ``requirements.lock`` (with uv when it is
 on PATH, else with venv and pip), then hands over; ``test`` adds ``requirements-test.lock``.
@@ -26,6 +26,7 @@ BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
 TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what the tests need
+CACHE_LOCK = CLONE / "dockerfiles" / "tools.lock"  # ccache, as our build image has it
 VENV = CLONE / ".venv"
 STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
@@ -78,6 +79,7 @@ def main() -> int:
     commands.add_parser("test", help="run the whole test-suite; what follows goes to pytest")
     setup = commands.add_parser("setup", help="only make .venv")
     setup.add_argument("--tests", action="store_true", help="with what tests need, and stores in S3")
+    setup.add_argument("--compiler-cache", action="store_true", help="with ccache, which builds can use")
     setup.add_argument(
         "--github-path", action="store_true", help="in a workflow: have rocm-wheels on PATH in later steps"
     )
@@ -93,7 +95,8 @@ def main() -> int:
     if missing:
         return missing
     with one_at_a_time():
-        code = make_environment(with_tests=options.command == "test" or getattr(options, "tests", False))
+        with_tests = options.command == "test" or getattr(options, "tests", False)
+        code = make_environment(with_tests, getattr(options, "compiler_cache", False))
     if code:
         return code
     if path_file:
@@ -122,7 +125,7 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     return subprocess.run(argv, env=clean_environment(), check=False).returncode
 
 
-def make_environment(with_tests: bool) -> int:
+def make_environment(with_tests: bool, with_cache: bool = False) -> int:
     """Make, complete or renew ``.venv``; nothing is done when it already is what the locks say."""
     wanted = {
         "lock": digest(LOCK),
@@ -132,9 +135,12 @@ def make_environment(with_tests: bool) -> int:
         "place": str(VENV),
     }
     found = read_state()
-    tests = (found or {}).get("tests")
-    made = found is not None and {**found, "tests": ""} == {**wanted, "tests": ""} and venv_python().exists()
-    if made and (not with_tests or tests == digest(TEST_LOCK)):
+    more = {"tests": "", "cache": ""}
+    made = found is not None and {**found, **more} == {**wanted, **more} and venv_python().exists()
+    have = {**more, **(found or {})} if made else more
+    had = {**have, "tests": digest(TEST_LOCK)} if with_tests else have
+    has = {**had, "cache": digest(CACHE_LOCK)} if with_cache else had
+    if made and has == have:
         return 0
     if VENV.exists() and found is None:
         return fail(
@@ -143,7 +149,7 @@ def make_environment(with_tests: bool) -> int:
     uv = shutil.which("uv")
     if uv is None and not venv_works():
         return fail("this Python has no working venv module", 0)
-    lock = TEST_LOCK if with_tests else LOCK
+    lock = TEST_LOCK if with_tests else CACHE_LOCK if made else LOCK
     how = "uv" if uv else "venv and pip"
     print(
         f"{'completing' if made else 'making'} {VENV} from {lock.name} with {how} …",
@@ -151,7 +157,9 @@ def make_environment(with_tests: bool) -> int:
         flush=True,
     )
     write_state({"state": "unfinished"})
-    for argv in installation(uv, lock, anew=not made):
+    argvs = installation(uv, lock, anew=not made) if lock != CACHE_LOCK else []
+    argvs += installation(uv, CACHE_LOCK, anew=False) if has["cache"] != have["cache"] else []
+    for argv in argvs:
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
         if ended.returncode:
             return fail(
@@ -159,7 +167,7 @@ def make_environment(with_tests: bool) -> int:
                 None,
                 "check the network and the package index, then run this again",
             )
-    write_state({**wanted, "tests": digest(TEST_LOCK) if with_tests else ""})
+    write_state({**wanted, "tests": has["tests"], "cache": has["cache"]})
     return 0
 
 

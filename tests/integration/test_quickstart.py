@@ -88,6 +88,10 @@ def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[s
     assert third.stderr == ""
     assert (Path(told.read_text().rstrip("\n")) / "rocm-wheels").exists()
     assert (project / ".venv.state").stat().st_mtime_ns == state
+    cached = [quickstart(project, env, "setup", "--compiler-cache") for _ in range(2)]
+    assert [one.returncode for one in cached] == [0, 0] and "from tools.lock" in cached[0].stderr
+    assert list((project / ".venv").glob("*/ccache*")) and cached[1].stderr == ""
+    assert quickstart(project, env, "setup").stderr == ""  # what is more than asked for stays
 
     # and now every door runs from the clone without activation, in any folder
     doors = {"build_tools/build_prod_wheels.py": "install-rocm", "repos/pytorch_torch_repo.py": "hipify"}

@@ -43,6 +43,13 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def build_environment() -> dict[str, str]:
+    """Return a copy of the process's environment, on Windows with Visual Studio's compilers."""
+    from rocm_wheels.compile.developer_prompt import with_compilers
+
+    return with_compilers(environment(), sys.platform)
+
+
 def command_line() -> str:
     """Return the line that people gave, ready for a shell, without credentials."""
     return shell_line([Path(sys.argv[0]).name, *sys.argv[1:]])

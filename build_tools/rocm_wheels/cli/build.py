@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import command_line, environment
+from rocm_wheels.cli.boundary import build_environment, command_line, environment
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, sdk_request, wheels_request
 from rocm_wheels.cli.quantities import Duration
@@ -80,7 +80,7 @@ def build(**options: Any) -> None:
     from rocm_wheels.pipeline.execute.executor import How
     from rocm_wheels.pipeline.run import build_wheels
 
-    env = environment()
+    env = build_environment()
     request = wheels_request(options, env)
     if options["dry_run"]:
         show_plan(request, env, as_json=options["as_json"], details=True, of_done=False)

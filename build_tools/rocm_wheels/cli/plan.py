@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import log
-from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.boundary import build_environment
 from rocm_wheels.cli.build import show_plan
 from rocm_wheels.cli.build_options import build_options, project_options, sdk_options
 from rocm_wheels.cli.build_request import folders, wheels_request
@@ -46,7 +46,7 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
 
     if output is not None and output.is_dir():
         raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
-    env = environment()
+    env = build_environment()
     planned = show_plan(wheels_request(options, env), env, as_json=as_json, details=details)
     if output is not None:
         write_plan(output.absolute(), planned.file)
@@ -78,7 +78,7 @@ def why(step: str, plan_file: Path | None, **options: Any) -> None:
     from rocm_wheels.pipeline.plan.text import why_text
     from rocm_wheels.pipeline.stamps import changed
 
-    env = environment()
+    env = build_environment()
     _, work = folders(options)
     file = read_plan(plan_file or _newest_plan(work))
     file.plan.step(step)

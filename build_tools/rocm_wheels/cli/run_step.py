@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli.boundary import INTERRUPTED, environment
+from rocm_wheels.cli.boundary import INTERRUPTED, build_environment
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import RocmWheelsError, explain
 
@@ -44,7 +44,9 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     from rocm_wheels.pipeline.plan.file import read_plan, with_addresses
     from rocm_wheels.workspace import write_json
 
-    env = {name: value for name, value in environment().items() if name not in ADDRESS_VARIABLES.values()}
+    env = {
+        name: value for name, value in build_environment().items() if name not in ADDRESS_VARIABLES.values()
+    }
     record = env.pop(RECORD_VARIABLE, None)
     file = with_addresses(read_plan(plan_file), step, addresses)
     path = plan_file.absolute()

@@ -211,7 +211,7 @@ def _companions(pieces: Pieces) -> Job:
 
 def _with_sources(pieces: Pieces) -> list[Step]:
     return [
-        *pieces.begin("${{ matrix.python }}", image="build_image"),
+        *pieces.begin("${{ matrix.python }}", image="build_image", builds=True),
         pieces.download(f"lock-{OF_LINE}"),
         pieces.download(f"sources-{OF_LINE}"),
         run("unpack", f"rocm-wheels sources unpack {SOURCES} --repo sources"),

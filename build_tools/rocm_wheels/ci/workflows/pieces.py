@@ -81,12 +81,19 @@ class Pieces:
         return uses(self._table, name, **words)
 
     def begin(
-        self, python: str = TOOL_PYTHON, *, image: str | None = None, s3: bool = False, commits: int = 1
+        self,
+        python: str = TOOL_PYTHON,
+        *,
+        image: str | None = None,
+        s3: bool = False,
+        builds: bool = False,
+        commits: int = 1,
     ) -> list[Step]:
         """Return the first steps of a job: our files, a Python, and rocm-wheels on PATH.
 
         ``image`` is the input that names the container; where there is one, its Python is taken. ``s3``: with
-        what stores need; ``commits``: with so many of them, 0 for all.
+        what stores need; ``builds``: with a compiler cache, which machines need not have; ``commits``: with
+        so many of them, 0 for all.
         """
         given: dict[str, str | bool | int] = {"persist_credentials": False}
         if commits != 1:
@@ -94,11 +101,11 @@ class Pieces:
         pythons = self.uses("actions/setup-python", python_version=python)
         if image is not None:
             pythons = when(pythons, expression(f"inputs.{image} == ''"))
-        tests = " --tests" if s3 else ""
+        more = f"{' --tests' if s3 else ''}{' --compiler-cache' if builds else ''}"
         return [
             self.uses("actions/checkout", **given),
             {"id": "python", **pythons},
-            run("rocm-wheels", f"python3 build_tools/quickstart.py setup{tests} --github-path"),
+            run("rocm-wheels", f"python3 build_tools/quickstart.py setup{more} --github-path"),
         ]
 
     def upload(self, name: str, path: str, *, days: int | None = None) -> Step:
