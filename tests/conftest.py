@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,13 @@ LONG = (
 
 
 def pytest_configure() -> None:
-    """Take back signals that are ignored: under nohup, tests that send them would wait for ever."""
+    """Take back what a terminal has otherwise: signals under nohup, compiled modules in an image.
+
+    Tests that send an ignored signal would wait for ever. Where ``PYTHONDONTWRITEBYTECODE`` is set, as
+    images of containers do, each of the thousands of processes of the suite compiles all that it imports.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hangup = getattr(signal, "SIGHUP", None)
