@@ -40,6 +40,7 @@ _TIPS: tuple[tuple[str, str], ...] = (
         r"not allowed to submit|[Jj]ob violates|QOSMax|AssocMax",
         "the site limits what you may have in its queue",
     ),
+    (r"[Ii]nvalid job array", "--no-array submits a job for each step"),
     (r"establish a configuration", "is this a machine of the cluster?"),
 )
 # what Slurm's programs say of a controller (slurm_errno.c), and we of a program that does not end
