@@ -17,6 +17,7 @@ from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.rows import rows_of
 from rocm_wheels.cli.torch_tests import command
 from rocm_wheels.errors import ChecksError, DataError, UsageError
+from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.torch_tests import TorchTests, known_here, torch_tests
 from rocm_wheels.pipeline.estimates import History
@@ -26,11 +27,13 @@ from rocm_wheels.release.evidence_given import Given
 from rocm_wheels.release.evidence_sources import read_results
 from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.testing.results import TestResult
+from rocm_wheels.testing.target import Target
 from rocm_wheels.testing.torch_tests.outcomes import Verdict, mend, read_outcomes
 from rocm_wheels.testing.torch_tests.outcomes import judged as told
 from rocm_wheels.testing.torch_tests.plan import Selection, plan_parts
 from rocm_wheels.testing.torch_tests.records import Chosen, Tested, TorchResults, part_result, write_record
 from rocm_wheels.testing.torch_tests.reports import write_report
+from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
 from rocm_wheels.wheels.members import digest_of_file
 
 TABLE = """
@@ -250,8 +253,7 @@ def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
     assert one.outcome == "missing" and "shards 2 of 2 are not there" in one.detail
     (one,) = evidence_in(first, second)
     assert (one.outcome, str(one.counts)) == ("pass", "4 passed") and gate(one)[0] == "pass"
-    with pytest.raises(UsageError, match="the same shard"):
-        evidence_in(first, tmp_path / "1" / "results.json")
+    assert [one.outcome for one in evidence_in(first, first, second)] == ["pass", "missing"]
 
 
 def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
@@ -276,6 +278,31 @@ def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
     assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (50, 270, 245)
     push = plan_matrix(ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
     assert rows_of(push, prices, "torch_tested") == []
+
+
+def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
+    gpus = [
+        Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
+    ]
+    target = Target(Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942"))
+    refuse_unseen(gpus[:2], target)
+    with pytest.raises(ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
+        refuse_unseen(gpus, target)
+    env = {"GPU_DEVICE_ORDINAL": "7"}
+    alone = places(gpus, env, every=False)
+    assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
+        ("gfx942-0", "0"),
+        ("gfx942-1", "1"),
+        ("gfx1100", "2"),
+    ]
+    assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
+    at_once = places(gpus, env, every=True)
+    assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
+        ("gfx942", "0,1"),
+        ("gfx1100", "2"),
+    ]
+    (cpu,) = places([], env, every=False)
+    assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
 def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:

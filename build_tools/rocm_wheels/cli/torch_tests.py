@@ -261,7 +261,7 @@ def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) ->
     from rocm_wheels.model.gfx import parse_targets
     from rocm_wheels.model.torch_tests import torch_tests
     from rocm_wheels.testing.sessions import POLICIES, chosen_gpus
-    from rocm_wheels.testing.torch_tests.running import places
+    from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
 
     family = given["amdgpu_family"]
     targets = parse_targets(family, what="--amdgpu-family") if family else None
@@ -279,6 +279,7 @@ def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) ->
         raise ChecksError(
             f"no GPU{of} is here to run torch's tests on", tip="without either option: on the CPU"
         )
+    refuse_unseen(chosen, target)
     return places(chosen, env, every=every)
 
 

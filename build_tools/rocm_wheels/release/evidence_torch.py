@@ -92,26 +92,20 @@ def evidence_of_torch(found: Sequence[tuple[Path, Any]], given: Given) -> list[E
     Raises DataError for records that their reports contradict, or that are of no wheel of the set.
     """
     groups: dict[tuple[object, ...], list[tuple[Path, _Run]]] = {}
+    shards = Counter[object]()
     for path, value in found:
         one = read_as(_Run, value, path)
         chosen = one.chosen.model_dump(exclude={"shard"})
-        key = (
-            one.gfx,
-            one.of.torch,
-            one.of.python,
-            one.of.commit,
-            repr(chosen),
-            tuple(sorted(one.files.items())),
-        )
-        groups.setdefault(key, []).append((path, one))
+        key = (one.gfx, one.of.torch, one.of.python, one.of.commit, repr(chosen), *sorted(one.files.items()))
+        again = shards[key, one.chosen.shard]  # another GPU of the same kind: a run of its own
+        shards[key, one.chosen.shard] += 1
+        groups.setdefault((again, *key), []).append((path, one))
     return [_together(runs, given) for runs in groups.values()]
 
 
 def _together(runs: Sequence[tuple[Path, _Run]], given: Given) -> Evidence:
     path, first = runs[0]
     there = {one.chosen.shard for _, one in runs}
-    if len(there) < len(runs):
-        raise UsageError(f"{path} and others are the same shard of a run", tip="name each shard once")
     counts, parts = Counter[str](), [(file, part) for file, one in runs for part in one.parts]
     for file, part in parts:
         _refuse_other_reports(file, part)

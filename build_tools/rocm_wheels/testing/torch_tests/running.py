@@ -13,8 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rocm_wheels import __version__, log
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import ChecksError, UsageError
 from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import Platform
 from rocm_wheels.model.torch_tests import KnownHere, TorchTests, known_here
 from rocm_wheels.testing.sessions import HIP, planned_sessions
@@ -83,6 +84,21 @@ def places(chosen: Sequence[Gpu], env: Mapping[str, str], *, every: bool) -> lis
         shown = ",".join(str(one.index) for one in mine)
         found.append(Place(str(gfx), gfx, {**mine[0].environment(env), HIP: shown}))
     return found
+
+
+def refuse_unseen(chosen: Sequence[Gpu], target: Target) -> None:
+    """Raise ChecksError where torch does not see a GPU that is to be tested.
+
+    Without it most tests are not even there, and thousands that need none would pass.
+    """
+    seen = {base_target(one) for one in target.devices}
+    for gpu in chosen:
+        if gpu.gfx is not None and base_target(gpu.gfx) not in seen:
+            raise ChecksError(
+                f"torch {target.torch_version} does not see the {gpu.gfx} that is to be tested:"
+                f" {', '.join(sorted(seen)) or 'no GPU'} is what it sees",
+                tip="`rocm-wheels doctor` says why",
+            )
 
 
 def known_of(order: Order, gfx: str | None) -> KnownHere:
