@@ -74,7 +74,7 @@ UPLOAD = f"actions/upload-artifact@{'0' * 40}"
 
 def run(tmp_path: Path, steps: str, job: str = JOB, **files: str) -> tuple[str, Runner]:
     (tmp_path / "w.yml").write_text(HEAD + job + textwrap.indent(textwrap.dedent(steps), " " * 6))
-    work = tmp_path / "github" / "machine-tool" / "work"
+    work = tmp_path / "github" / "machine-tool"
     for name, text in files.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text)

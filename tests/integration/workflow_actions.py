@@ -56,6 +56,23 @@ class At:
     outputs: dict[str, str]
 
 
+def workspace_of(services: Services, machine: str) -> Path:
+    """Return the workspace of a machine: each has its own, and all are at one place, as those of GitHub.
+
+    Compiler caches know files by where they are.
+    """
+    work, mark = services.folder / "work", services.folder / "work.of"
+    now = mark.read_text() if mark.exists() else ""
+    if now != machine:
+        if work.exists():
+            work.rename(services.folder / f"machine-{now}")
+        if (parked := services.folder / f"machine-{machine}").exists():
+            parked.rename(work)
+        services.folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(machine)
+    return work
+
+
 def _only(given: Mapping[str, Any], *known: str) -> None:
     if strange := sorted(set(given) - set(known)):
         raise Unknown(f"inputs that the stand-in does not know: {strange}")

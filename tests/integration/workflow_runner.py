@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from workflow_actions import ACTIONS, At, Failed, Services
+from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
 from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
 
 _OF_WORKFLOW = {"name", "run-name", "on", "permissions", "concurrency", "defaults", "jobs"}
@@ -162,8 +162,8 @@ class Runner:
         if label not in self.machines:
             return Ran("failure", steps=[("runner", "failure", f"no machine has the label {label}")])
         given = [fill(one["with"], contexts, PURE) for one in job["steps"] if one.get("id") == "python"]
-        python = given[0]["python-version"] if given else "tool"
-        workspace = self.services.folder / f"machine-{python}" / "work"
+        asked = str(given[0]["python-version"]) if given else ""
+        workspace = workspace_of(self.services, asked if asked in self.services.pythons else "tool")
         temporary = self.services.folder / self.services.run / "temporary" / place.replace("/", "_")
         temporary.mkdir(parents=True)
         if "environment" in job:
