@@ -30,12 +30,13 @@ FEW = 3
 LONG = (
     *SHARED[0],
     *SHARED[1],
-    "test_workflows_run",
-    *("test_checkout_killed", "test_patches_killed", "test_torch_across_pythons", "test_checkout"),
-    *("test_patches", "test_build_trees", "test_index", "test_hipify", "test_wheel_rewrite_installs"),
-    *("test_lock", "test_sources_names", "test_checkout_triton_vision_apex", "test_quickstart"),
-    *("test_choose_uv", "test_checkout_several", "test_checkout_locked", "test_network"),
-    *("test_static_checks", "test_clean"),
+    *("test_workflows_run", "test_slurm_real", "test_patches", "test_lock", "test_torch_across_pythons"),
+    *("test_checkout_killed", "test_patches_killed", "test_checkout", "test_index", "test_submodules"),
+    *("test_build_trees", "test_status", "test_checkout_triton_vision_apex", "test_wheel_rewrite_installs"),
+    *("test_clean", "test_sources_names", "test_quickstart", "test_hipify"),
+    *("test_mirrors", "test_smoke_tests", "test_network", "test_views", "test_build_locked"),
+    *("test_checkout_several", "test_checkout_locked", "test_sources_wrong_inputs", "test_stage"),
+    *("test_static_checks", "test_promote"),
 )
 
 
