@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.ci.matrix import Cell, Selection, parse_cell, plan_matrix
-from rocm_wheels.ci.matrix.cells import reasons
+from rocm_wheels.ci.matrix.cells import line_named, lines_of, reasons
 from rocm_wheels.ci.matrix.changed_files import named_files
 from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
 from rocm_wheels.ci.matrix.costs import Prices
@@ -73,10 +73,15 @@ def test_a_target_without_an_entry_is_a_family_of_its_own() -> None:
 
 
 def test_one_entry_adds_a_python_a_runner_a_family() -> None:
-    python = with_text('pythons: ["3.10", "3.11", "3.12", "3.13", "3.14"]', 'pythons: ["3.14", "3.15"]')
-    assert {one.cell.line for one in plan_matrix(python, Selection()).built if one.cell.python == "3.15"} == {
-        "nightly"
-    }
+    pythons = list(TABLE.triggers["nightly"].pythons)
+    lines = [line_named(name) for name in lines_of(TABLE, "nightly")]
+    of_line = {line.name: {*line.pythons.values, *line.free_threaded.values} for line in lines}
+    fresh = min(of_line["nightly"] - {*pythons})
+    python = with_text(f"pythons: {json.dumps(pythons)}", f"pythons: {json.dumps([*pythons, fresh])}")
+    having = {name for name, built_for in of_line.items() if fresh in built_for}
+    assert {one.cell.line for one in plan_matrix(python, Selection()).built if one.cell.python == fresh} == (
+        having
+    )
     runner = with_text(
         "gfx1152: {fact: *families, since: nightly, linux: {}",
         "gfx1152: {fact: *families, since: nightly, linux: {runners: [{label: mine}]}",
@@ -280,7 +285,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "projects", "lines"),
     [
-        ("repos/apex.yaml", {"apex"}, {"2.12", "2.13", "2.14", "nightly"}),
+        ("repos/apex.yaml", {"apex"}, set(lines_of(TABLE, "nightly"))),
         ("patches/pytorch_vision/2.13/base/0001-x.patch", {"pytorch_vision"}, {"2.13"}),
         ("repos/triton.yaml", {"triton", "pytorch", "pytorch_audio", "pytorch_vision", "apex"}, None),
         ("build_tools/rocm_wheels/compile/environment.py", {"triton", "pytorch", "apex"}, None),
@@ -293,7 +298,7 @@ def test_a_change_touches_what_it_can_change(path: str, projects: set[str], line
     assert projects <= {name for one in found for name in one.projects}
     if len(projects) == 1:
         assert {one.projects for one in found} == {tuple(projects)}
-    assert {one.built.cell.line for one in found} == (lines or {"2.12", "2.13", "2.14", "nightly"})
+    assert {one.built.cell.line for one in found} == (lines or set(lines_of(TABLE, "nightly")))
 
 
 def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -> None:
@@ -329,7 +334,7 @@ def test_what_is_not_shown_is_counted() -> None:
     assert said.startswith("no cell is built\n") and "need not be built: the change has nothing to do" in said
     said = CliRunner().invoke(command, ["--cheapest", "--trigger", "presubmit"])
     assert "2 cells, each built alone" in said.stdout and "5 cells of the selection need not" in said.stdout
-    assert "windows: torch 2.14 without triton" in said.stderr
+    assert f"windows: torch {lines_of(TABLE, 'presubmit')[0]} without triton" in said.stderr
 
 
 def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:

@@ -20,12 +20,12 @@ NAMES = sorted(gfx_targets())
 
 
 def test_the_table_is_the_one_of_the_sdk() -> None:
-    assert len(NAMES) == 28
+    assert len(NAMES) >= 28
     families = gfx_families()
     assert families["gfx110X-all"] == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
     assert families["gfx94X-dcgpu"] == ("gfx942",)
     assert families["gfx1100"] == ("gfx1100",)
-    assert sum(len(families[kind]) for kind in ("dgpu-all", "igpu-all", "dcgpu-all")) == 28
+    assert sum(len(families[kind]) for kind in ("dgpu-all", "igpu-all", "dcgpu-all")) == len(NAMES)
 
 
 @pytest.mark.parametrize(
