@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ SHARED = (
     ("test_demo", "test_build_sets", "test_build_again", "test_build_against", "test_build_current_env"),
     ("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),
 )
-FEW = 3
+FEW = 4
 
 # The modules that take longest, longest first (`--durations=0` tells). They begin before all others, so
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gone := [path.name for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py orders modules that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Start half as many workers again as there are cores: tests wait for what they start, and for disks."""
+    cores = yield
+    return cores if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") else cores + cores // 2
 
 
 @pytest.hookimpl(optionalhook=True)
