@@ -495,6 +495,9 @@ def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by na
     assert run_command(cli, ["refresh", str(sets.home / "rename"), *words]) == code
     assert says in capsys.readouterr().err
     assert everything(sets.home / "rename") == before
+    assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 2
+    assert "the folder does not exist" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
     assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 15
     assert "nothing was promoted in" in capsys.readouterr().err
     (tmp_path / "begun/v2/gfx94X-dcgpu/files").mkdir(parents=True)  # as a promotion leaves it that was killed
