@@ -24,7 +24,7 @@ def test_files_that_a_branch_changed(tmp_path: Path) -> None:
     (tmp_path / "edited").write_text("now")
     (tmp_path / "new ü").write_text("new")
     assert changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
-    assert changed_since(tmp_path, "0" * 40) == ["away", "edited", "kept", "new ü"]  # as GitHub names no commit
+    assert changed_since(tmp_path, "0" * 40) == ["away", "edited", "kept", "new ü"]  # GitHub's "no commit"
     with pytest.raises(UsageError, match="is no git repository"):
         changed_since(tmp_path / "kept", "HEAD")
     with pytest.raises(UsageError, match="there is no commit no-such-ref"):

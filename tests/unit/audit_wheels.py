@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MACHINES = {
-    **{"gfx90a": 0x3F, "gfx942": 0x4C, "gfx1100": 0x41, "gfx1201": 0x4E},
-    **{"gfx1101": 0x46, "gfx1102": 0x47, "gfx1103": 0x44},
+    "gfx90a": 0x3F,
+    "gfx942": 0x4C,
+    "gfx1100": 0x41,
+    "gfx1101": 0x46,
+    "gfx1102": 0x47,
+    "gfx1103": 0x44,
+    "gfx1201": 0x4E,
 }
 INIT = """def initialize():
     import rocm_sdk
