@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -16,7 +17,7 @@ import zstandard
 from click.testing import CliRunner
 
 from rocm_wheels.cli.sources import group
-from rocm_wheels.errors import SourceError
+from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.sources import packing
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.packing import pack, unpack
@@ -110,6 +111,9 @@ def test_a_file_that_was_cut_gives_nothing(tree: Path, tmp_path: Path) -> None:
         with pytest.raises(SourceError, match="cut is no packed checkouts, or was cut"):
             unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
         assert not (tmp_path / "out" / "pytorch").exists()
+    (tmp_path / "cut").write_bytes(content + b"x")
+    with pytest.raises(SourceError, match="cut is no packed checkouts"):
+        unpack(tmp_path / "cut", tmp_path / "out", env=ENV)
     damaged = bytearray(content)
     damaged[len(content) // 2] ^= 1
     (tmp_path / "cut").write_bytes(bytes(damaged))
@@ -145,6 +149,33 @@ def test_a_device_is_not_replaced_and_no_tree_holds_its_own_file(tree: Path, tmp
     with pytest.raises(SourceError, match="is inside of"):
         pack({"pytorch": tree}, tree / "s.tar.zst", env=ENV)
     assert git(tree, "status", "--porcelain", "s.tar.zst") == ""
+
+
+@pytest.mark.parametrize("name", ["../trees/pytorch", ".", ".hidden", "a/b"])
+def test_a_name_that_could_not_come_out_is_not_packed(tree: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match="is not the name of a checkout"):
+        pack({name: tree}, tmp_path / "s", env=ENV)
+    assert not (tmp_path / "s").exists()
+
+
+def test_two_that_write_one_file_do_not_mix(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "others" / "pytorch"
+    shutil.copytree(tree, other, symlinks=True)
+    real, packed = packing._add_listing, []
+
+    def while_the_first_writes(archive: tarfile.TarFile, identities: object) -> None:
+        real(archive, identities)  # type: ignore[arg-type]
+        if not packed:
+            packed.append("the other")
+            pack({"pytorch": other}, tmp_path / "s", env=ENV)
+            assert (tmp_path / "s").exists()
+
+    monkeypatch.setattr(packing, "_add_listing", while_the_first_writes)
+    pack({"pytorch": tree}, tmp_path / "s", env=ENV)
+    assert unpack(tmp_path / "s", tmp_path / "out", env=ENV) == {"pytorch": "unpacked"}
+    assert not list(tmp_path.glob(".s*"))
 
 
 def test_a_full_disk_is_said_with_its_place(
@@ -243,5 +274,12 @@ def test_the_commands(tree: Path, tmp_path: Path) -> None:
     assert done.output == f"{tmp_path / 'out' / 'pytorch'}: unpacked\n"
     empty = runner.invoke(group, ["pack", str(tmp_path / "s2"), "--repo", str(tmp_path / "nothing")])
     assert isinstance(empty.exception, SourceError) and "there are no checkouts" in str(empty.exception)
-    wrong = runner.invoke(group, ["pack", str(tmp_path / "s2"), "inner", "--repo", str(tmp_path / "trees")])
-    assert isinstance(wrong.exception, SourceError) and "is not a git checkout" in str(wrong.exception)
+    named = runner.invoke(group, ["pack", str(tmp_path / "s2"), "torch", "--repo", str(tree.parent)])
+    assert named.exit_code == 0 and named.output.startswith("pytorch "), named.output
+    (tree.parent / "empty").mkdir()
+    for name, said in (("inner", "there is no project 'inner'"), ("empty", "is not a git checkout")):
+        wrong = runner.invoke(group, ["pack", str(tmp_path / "s2"), name, "--repo", str(tree.parent)])
+        assert isinstance(wrong.exception, RocmWheelsError) and said in str(wrong.exception)
+    (tmp_path / "file").touch()
+    wrong = runner.invoke(group, ["unpack", str(tmp_path / "s"), "--repo", str(tmp_path / "file")])
+    assert wrong.exit_code == 2 and "is a file" in wrong.output

@@ -20,7 +20,9 @@ def group() -> None:
 
 def _repo(function: Any) -> Any:
     return click.option(
-        "--repo", type=GivenPath(), help="Folder of the checkouts (the clone's repos/, or here)."
+        "--repo",
+        type=GivenPath(file_okay=False),
+        help="Folder of the checkouts (the clone's repos/, or here).",
     )(function)
 
 
@@ -41,7 +43,8 @@ def pack(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool
     from rocm_wheels.sources.packing import pack as pack_trees
 
     folder = folder_of(repo).absolute()
-    names = projects or tuple(name for name in project_names() if (folder / name / ".git").is_dir())
+    there = tuple(name for name in project_names() if (folder / name / ".git").is_dir())
+    names = tuple(dict.fromkeys(_folder(name, folder) for name in projects)) or there
     if not names:
         raise SourceError(f"there are no checkouts in {folder}", tip="name their folder with --repo")
     packed = pack_trees({name: folder / name for name in names}, file.absolute(), env=environment())
@@ -51,6 +54,13 @@ def pack(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool
     for name, identity in packed.trees.items():
         click.echo(f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}")
     click.echo(f"{file}: {file.stat().st_size:,} bytes")
+
+
+def _folder(name: str, folder: Path) -> str:
+    """Return what a checkout's folder is named: as people say, or as its project is. Raises UsageError."""
+    from rocm_wheels.cli.checkout import project_named
+
+    return name if name and (folder / name).is_dir() else project_named(name)
 
 
 @group.command("unpack")

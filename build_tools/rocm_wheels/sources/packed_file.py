@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,19 +16,17 @@ _PIECE = 1 << 15  # of a compressed file: what is made of it is in memory
 
 
 @contextlib.contextmanager
-def writing(part: Path) -> Iterator[tarfile.TarFile]:
-    """Have an archive to add to, written into a file with a checksum at its end."""
+def writing(number: int) -> Iterator[tarfile.TarFile]:
+    """Have an archive to add to, written through the descriptor of a file, with a checksum at its end."""
     import zstandard
 
     compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
-    with part.open("wb") as file:
-        with (
-            compressor.stream_writer(file, closefd=False) as stream,
-            tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
-        ):
-            yield archive
-        file.flush()
-        os.fsync(file.fileno())
+    with (
+        open(number, "wb", closefd=False) as file,
+        compressor.stream_writer(file, closefd=False) as stream,
+        tarfile.open(mode="w|", fileobj=stream, format=tarfile.PAX_FORMAT) as archive,
+    ):
+        yield archive
 
 
 class _Whole:
@@ -53,6 +50,10 @@ class _Whole:
         self._ready = found[size:]
         return found[:size]
 
+    def followed(self) -> bool:
+        """Tell whether there is more in the file than the frame, once that has ended."""
+        return bool(self._decompressor.unused_data or self._file.read(1))
+
 
 @contextlib.contextmanager
 def reading(source: Path) -> Iterator[tarfile.TarFile]:
@@ -67,5 +68,7 @@ def reading(source: Path) -> Iterator[tarfile.TarFile]:
                 yield archive
             while stream.read(_CHUNK):  # to its end: the checksum is there
                 pass
+            if stream.followed():
+                raise EOFError("something follows its end")
     except (zstandard.ZstdError, tarfile.TarError, EOFError) as cause:
         raise SourceError(f"{source} is no packed checkouts, or was cut", tip="fetch it again") from cause

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -26,6 +26,7 @@ from rocm_wheels.sources.identity import TreeIdentity, tree_identity
 from rocm_wheels.sources.packed_file import reading, writing
 from rocm_wheels.sources.state import OWN_FOLDER, read_state, state_file
 from rocm_wheels.sources.trees import repositories
+from rocm_wheels.wheels.archive import appearing
 from rocm_wheels.workspace import exclusive
 
 LISTING = "checkouts.json"
@@ -43,32 +44,31 @@ class Packed:
 def pack(trees: Mapping[str, Path], target: Path, *, env: Mapping[str, str]) -> Packed:
     """Write checkouts into one file, which appears whole or not at all. No tree is changed.
 
-    Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile, and for a
-    target that is no file (a device would be replaced) or is inside of a tree.
+    Raises SourceError for what is no checkout, or one that was interrupted, or changes meanwhile, for a name
+    that no folder can have again, and for a target that is no file (a device would be replaced) or is inside
+    of a tree.
     """
+    _require_names(trees)
     _require_place(target, trees)
     with contextlib.ExitStack() as stack:
         for name, tree in trees.items():
             stack.enter_context(held(tree, what=f"packing {name}", env=env))
         identities = {name: _identity(tree, env) for name, tree in trees.items()}
-        part = target.with_name(f".{target.name}.part")
         try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            with writing(part) as archive:
-                _add_listing(archive, identities)
+            with appearing.beside(target) as hidden:
+                with writing(hidden.number) as archive:
+                    _add_listing(archive, identities)
+                    for name, tree in trees.items():
+                        _add_tree(archive, name, tree, env)
                 for name, tree in trees.items():
-                    _add_tree(archive, name, tree, env)
-            for name, tree in trees.items():
-                if tree_identity(tree, env=env) != identities[name]:
-                    raise SourceError(
-                        f"{tree} was changed while it was packed", tip="run the same command again"
-                    )
-            os.replace(part, target)
+                    if tree_identity(tree, env=env) != identities[name]:
+                        raise SourceError(
+                            f"{tree} was changed while it was packed", tip="run the same command again"
+                        )
+                hidden.appear(replace=True)
         except OSError as failure:
-            named(failure, part)
+            named(failure, target)
             raise
-        finally:
-            part.unlink(missing_ok=True)
     return Packed(identities)
 
 
@@ -107,6 +107,15 @@ def unpack(
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
     return outcome
+
+
+def _require_names(names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            _plain(name)
+        except ValueError as cause:
+            tip = "name the folder above it with --repo"
+            raise SourceError(str(cause), tip=tip) from None
 
 
 def _require_place(target: Path, trees: Mapping[str, Path]) -> None:
