@@ -52,6 +52,12 @@ Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from ther
     help="Environment or interpreter to install into [default: the active one, else that of this program].",
 )
 @click.option(
+    "--venv",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Install into this virtual environment, made of --target-python where it is not there yet.",
+)
+@click.option(
     "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
 )
 @click.option(
@@ -84,6 +90,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     dry_run: bool,
     by_uv: bool,
     target_python: Path | None,
+    venv: Path | None,
     index: str | None,
     dependency_index: str | None,
     rocm_index: str | None,
@@ -112,6 +119,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         dependency_index=dependency_index,
         rocm_index=rocm_index,
         python=target_python,
+        venv=venv,
         installer="uv" if by_uv else "pip",
         channel=channel or "stable",
         pre=pre,

@@ -8,6 +8,7 @@ installs them by uv or pip in one go and looks whether it is so. From where whic
 |---|---|
 | ``asked`` | pip's words for packages |
 | ``target`` | the environment: which Python, may it be changed, what is in it |
+| ``venv`` | an environment of its own, which is made where it is not there yet |
 | ``rule`` ``offers`` ``view`` | from where each project comes; one index for the resolver, served here |
 | ``resolve`` | the whole set, by uv's resolver |
 | ``plan`` ``planning`` | what will be done, and the commands to do it by hand |

@@ -23,7 +23,8 @@ from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove
 from rocm_wheels.hosts.install.planning import Planned, in_the_way
 from rocm_wheels.hosts.install.records import differences, wheel_record
 from rocm_wheels.hosts.install.resolve import installer_environment
-from rocm_wheels.hosts.install.target import installed
+from rocm_wheels.hosts.install.target import LOCK, installed
+from rocm_wheels.hosts.install.venv import begin_venv, make_venv
 from rocm_wheels.hosts.install.view import served
 from rocm_wheels.hosts.installed.builds import build_of
 from rocm_wheels.sdk.uv import uv_program
@@ -55,10 +56,12 @@ def carry_out(
         return check(plan, {})
     cache.require_writable()
     # in the environment itself: others who install into it may have another cache
-    place = plan.target.places[0] / ".rocm-wheels"
+    place = plan.target.places[0] / LOCK
+    begin_venv(plan.target)
     with exclusive(
         place, what=f"installing into {plan.target.environment.prefix}", tip=_OTHER, error=HostError
     ):
+        make_venv(plan, env)
         _require_as_planned(plan)
         files = _fetch(plan, cache, patience)
         folder = plan.folder(cache)

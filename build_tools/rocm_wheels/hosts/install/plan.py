@@ -99,6 +99,12 @@ def install_words(plan: Plan, folder: Path, uv: str, *, cached: bool = True) -> 
     return [*words, "--no-index", "--find-links", str(folder), "--no-deps", *pins]
 
 
+def venv_words(plan: Plan, uv: str) -> list[str]:
+    """Return the command that makes the environment, without anything in it."""
+    of = str(plan.target.made_of)
+    return [uv, "venv", "--no-config", "--no-project", "--python", of, str(plan.target.environment.prefix)]
+
+
 def remove_words(plan: Plan, uv: str) -> list[str]:
     """Return the command that removes what would be in the way."""
     names = [one.name for one in plan.removed]
@@ -113,7 +119,8 @@ def commands(plan: Plan, cache: Cache) -> list[str]:
         return []
     folder = plan.folder(cache)
     place = shell_line([str(folder)])
-    lines = [f"mkdir -p {place} && cd {place}"]
+    lines = [shell_line(venv_words(plan, "uv"))] if plan.target.made_of else []
+    lines.append(f"mkdir -p {place} && cd {place}")
     for item in plan.changed:
         url, name = hide_credentials(item.offer.url), item.offer.shown
         lines.append(shell_line(["curl", "--fail", "--location", "--output", name, url]))
@@ -139,6 +146,7 @@ def as_json(plan: Plan, cache: Cache) -> dict[str, Any]:
     return {
         "python": str(plan.target.python),
         "prefix": str(plan.target.environment.prefix),
+        "made_of": str(plan.target.made_of) if plan.target.made_of else None,
         "installer": plan.installer,
         "index": hide_credentials(plan.index),
         "dependency_index": hide_credentials(plan.dependencies),

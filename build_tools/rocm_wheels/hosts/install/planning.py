@@ -31,6 +31,7 @@ from rocm_wheels.hosts.install.records import differences, wheel_record
 from rocm_wheels.hosts.install.resolve import Resolver
 from rocm_wheels.hosts.install.rule import dependency_index, is_closed
 from rocm_wheels.hosts.install.target import Target, installed, look_at_target
+from rocm_wheels.hosts.install.venv import look_at_venv
 from rocm_wheels.hosts.install.view import served
 from rocm_wheels.hosts.installed.builds import build_of
 from rocm_wheels.hosts.installed.distributions import Distribution
@@ -46,7 +47,10 @@ Chooser = Callable[[Sequence[str], "str | None"], Choice]
 
 @dataclass(frozen=True)
 class Request:
-    """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine."""
+    """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine.
+
+    ``venv`` is the folder of an environment that is made of ``python`` where it is not there.
+    """
 
     packages: tuple[str, ...] = ()
     index: str | None = None
@@ -59,6 +63,7 @@ class Request:
     rocm: str | None = None
     require_hashes: bool = False
     rocm_index: str | None = None
+    venv: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,14 @@ class Planned:
 
 def make_plan(request: Request, cache: Cache, env: Mapping[str, str]) -> Planned:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
-    target = look_at_target(request.python, env)
+    target = (
+        look_at_target(request.python, env)
+        if request.venv is None
+        else look_at_venv(request.venv, request.python, env)
+    )
     if request.installer == "pip" and not target.has_pip:
-        raise HostError(
-            f"{target} has no pip", tip=f"leave --pip out: uv needs none; or `{target.python} -m ensurepip`"
-        )
+        more = "" if target.made_of else f"; or `{target.python} -m ensurepip`"
+        raise HostError(f"{target} has no pip", tip=f"leave --pip out: uv needs none{more}")
     asked = read_packages(request.packages, target.markers)
     host = _host(request, target, env)
     reach = WholeReach(cache)

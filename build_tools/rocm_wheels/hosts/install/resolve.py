@@ -60,7 +60,7 @@ class Resolver:
             pins.write_text(_preferred(self.offers), encoding="utf-8")
             words = [str(uv_program()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
             words += ["--no-header", "--no-annotate", "--no-cache", "--quiet", "--prerelease", "allow"]
-            words += ["--python", str(self.target.python), "--default-index", self.url]
+            words += ["--python", str(self.target.runs), "--default-index", self.url]
             try:
                 process.capture(
                     words,

@@ -17,6 +17,7 @@ from rocm_wheels.hosts.installed.distributions import Distribution, read_distrib
 from rocm_wheels.hosts.installed.environment import Environment, meant_python, read_environment
 from rocm_wheels.process import capture
 
+LOCK = ".rocm-wheels"  # folder among the packages: held while somebody installs into an environment
 _ALL = re.compile(r".+")
 # PEP 668: an environment is managed when the file is beside the standard library and it is not a virtual one
 _QUESTION = """
@@ -48,13 +49,15 @@ print(json.dumps({
 class Target:
     """An environment: ``markers`` are those of PEP 508, ``places`` the folders that installers write to.
 
-    ``has_pip``: it has a pip of its own.
+    ``has_pip``: it has a pip of its own. ``made_of``: the Python that it is to be made of; None where it is
+    there.
     """
 
     environment: Environment
     markers: Mapping[str, str]
     places: tuple[Path, ...]
     has_pip: bool
+    made_of: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -62,19 +65,25 @@ class Target:
         return self.environment.python
 
     @property
+    def runs(self) -> Path:
+        """An interpreter of it that can be started now."""
+        return self.made_of or self.python
+
+    @property
     def version(self) -> Version:
         """The version of the interpreter."""
         return Version(self.markers["python_full_version"].rstrip("+"))
 
     def __str__(self) -> str:
-        return f"{self.environment.prefix} (Python {self.environment.version})"
+        new = f", new, of {self.made_of}" if self.made_of else ""
+        return f"{self.environment.prefix} (Python {self.environment.version}{new})"
 
 
-def look_at_target(given: Path | None, env: Mapping[str, str]) -> Target:
+def look_at_target(given: Path | None, env: Mapping[str, str], *, changes: bool = True) -> Target:
     """Ask an environment what it is.
 
-    UsageError for no Python that runs or that no torch is built for; HostError for one that belongs to the
-    system (PEP 668) or cannot be written to.
+    UsageError for no Python that runs or that no torch is built for; HostError, where it ``changes``, for one
+    that belongs to the system (PEP 668) or cannot be written to.
     """
     named = meant_python(given, env)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
@@ -86,14 +95,13 @@ def look_at_target(given: Path | None, env: Mapping[str, str]) -> Target:
             tip="name another one with --target-python",
         )
     places = tuple(dict.fromkeys(Path(said[name]) for name in ("purelib", "platlib")))
-    if said["managed"]:
+    if changes and said["managed"]:
         raise HostError(
             f"{environment.python} belongs to the system, which forbids installing into it (PEP 668)",
-            tip="make an environment of your own: `uv venv` or `python3 -m venv .venv`, then"
-            " --target-python .venv",
+            tip="install into an environment of your own: --venv .venv makes one",
         )
-    for place in places:
-        _require_writable(place)
+    for place in places if changes else ():
+        require_writable(place)
     return Target(environment, said["markers"], places, said["pip"])
 
 
@@ -121,13 +129,13 @@ def _ask(python: Path, env: Mapping[str, str]) -> dict[str, Any]:
     return answer
 
 
-def _require_writable(place: Path) -> None:
+def require_writable(place: Path) -> None:
+    """Raise HostError when this user cannot write to a folder, or make it."""
     there = place
     while not there.exists() and there != there.parent:
         there = there.parent
     if not os.access(there, os.W_OK):
         raise HostError(
             f"{place} cannot be written by this user",
-            tip="make an environment of your own: `uv venv` or `python3 -m venv .venv`, then"
-            " --target-python .venv",
+            tip="install into an environment of your own: --venv .venv makes one",
         )

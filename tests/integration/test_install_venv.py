@@ -1,0 +1,156 @@
+"""``install --venv``: an environment of its own, made where it is not there yet; real uv, tiny wheels."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_wheels import wheel
+from install_world import torch
+from workflow_actions import pythons_here
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.install import command
+
+BASE = Path(getattr(sys, "_base_executable", sys.executable))
+VERSION = "2.9.1+rocm7.2"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    torch(tmp_path / "builds", VERSION, "triton==3.5.0")
+    wheel(tmp_path / "builds", "triton", "3.5.0")
+    wheel(tmp_path / "builds", "apex", "1.0", requires=(f"torch=={VERSION}",))
+
+
+def words(folder: Path, *more: str | Path, python: Path = BASE) -> list[str]:
+    builds = next(one / "builds" for one in folder.parents if (one / "builds").is_dir())
+    given = ["--index", builds, "--gfx", "gfx942", "--venv", folder, "--target-python", python, *more]
+    return [str(one) for one in given]
+
+
+def packages(folder: Path) -> set[str]:
+    return {one.name.split("-")[0] for one in folder.rglob("*.dist-info")}
+
+
+def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "new" / "venv"
+    (tmp_path / "new").mkdir()
+    given = words(folder, "torch")
+    assert run_command(command, [*given, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"into {folder} (Python " in said and f", new, of {BASE})" in said
+    by_hand = said.partition("by hand:\n")[2].splitlines()
+    assert by_hand[0] == f"  uv venv --no-config --no-project --python {BASE} {folder}"
+    assert not folder.exists()
+    assert run_command(command, given) == 0
+    capsys.readouterr()
+    assert packages(folder) == {"torch", "triton"}
+    python = folder / "bin" / "python"
+    ask = "import sys, torch; print(sys.prefix, sys.base_prefix != sys.prefix, torch.__file__)"
+    told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    assert told == [str(folder), "True", str(next(folder.rglob("torch/__init__.py")))]
+    assert run_command(command, [*given, "apex"]) == 0  # what is there stays
+    assert packages(folder) == {"torch", "triton", "apex"}
+    capsys.readouterr()
+    assert run_command(command, [*given, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["made_of"], plan["prefix"]) == (None, str(folder))
+
+
+KILL = """
+import os, signal, sys
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.install import command
+from rocm_wheels.hosts.install import venv
+
+def die(*given, **more):
+    if sys.argv[1] == "after":
+        run(*given, **more)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+run, venv.process.run = venv.process.run, die
+run_command(command, sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Path) -> None:
+    folder = tmp_path / "venv"
+    given = words(folder, "torch")
+    killed = subprocess.run([sys.executable, "-c", KILL, when, *given], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (folder / "pyvenv.cfg").exists() == (when == "after") and packages(folder) == set()
+    assert run_command(command, given) == 0
+    assert packages(folder) == {"torch", "triton"}
+
+
+def other_things(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+
+
+def no_python(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "pyvenv.cfg").write_text("home = /nowhere\n")
+
+
+@pytest.mark.parametrize(
+    ("there", "more", "said"),
+    [
+        (other_things, [], ("is there, and is no virtual environment", "a folder that is not there yet")),
+        (no_python, [], ("does not run\n  because ", "makes it anew")),
+        (None, ["--pip"], ("has no pip", "leave --pip out: uv needs none\n")),
+        (None, ["torch==1.0"], ("torch==1.0", "")),
+    ],
+)
+def test_what_is_refused_leaves_the_disk_as_it_was(
+    there: Callable[[Path], None] | None,
+    more: list[str],
+    said: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "venv"
+    if there is not None:
+        there(folder)
+    before = sorted(folder.rglob("*"))
+    assert run_command(command, words(folder, *more)) != 0
+    told = capsys.readouterr().err
+    assert all(one in told for one in said)
+    assert sorted(folder.rglob("*")) == before and folder.exists() == (there is not None)
+
+
+def test_an_environment_of_another_python_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    others = [path for version, path in pythons_here().items() if version != running]
+    if not others:
+        pytest.skip("there is one Python alone on this machine")
+    folder = tmp_path / "venv"
+    subprocess.run([others[0], "-I", "-m", "venv", "--without-pip", folder], check=True)
+    assert run_command(command, words(folder, "torch")) == 2
+    told = capsys.readouterr().err
+    assert f"{folder} is an environment of Python 3." in told and f"and not of {running}." in told
+    assert packages(folder) == set()
+    assert run_command(command, words(folder, "torch", python=others[0])) == 0
+
+
+def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run_command(command, words(tmp_path / "file" / "venv", "torch")) == 17
+    assert "venv cannot be made: Not a directory" in capsys.readouterr().err
