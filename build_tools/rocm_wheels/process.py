@@ -134,17 +134,18 @@ def capture(
     child = _start(
         argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
     )
+    # told the time, `communicate` would look for the end again and again, a millisecond and more apart
+    expired = _Watchdog(child, timeout, None)
     try:
-        out, err = child.communicate(stdin, timeout=timeout)
-    except subprocess.TimeoutExpired as late:
-        end_tree(child)
-        child.communicate()
-        raise check(f"{name} was stopped after {timeout:.0f} s without an end", tip=tip) from late
+        out, err = child.communicate(stdin)
     except BaseException:
         end_tree(child)
         raise
     finally:
         _ended(child)
+        expired.cancel()
+    if expired.fired:
+        raise check(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode:
         said = hide_secrets((err or out).decode("utf-8", "replace"), secrets_of(env)).splitlines()
         raise check(failed(name, child.returncode, said[-_TAIL_LINES:]), tip=tip_for(said, tip))
