@@ -112,7 +112,11 @@ def test_older_and_missing_ones_are_told(
     told = capsys.readouterr().out
     assert "torch==2.11.0, Python 3.12, pip: takes 2.11.0+rocm10.1.0 (the only new one)" in told
     windows = wheel(tmp_path / "new", version="2.13.0+rocm10.1.0", tag="cp312-cp312-win_amd64")
-    assert check(index, windows, "--platform", "windows") == 0
+    assert check(index, windows) == 0  # its platform is that of the new wheels
+    capsys.readouterr()
+    assert check(index, windows, wheel(tmp_path / "new", "x", "1.0"), "--python", "3.13", "--json") == 14
+    told = capsys.readouterr().out
+    assert [one["picked"] for one in json.loads(told)["checks"]] == ["", "", "1.0", "1.0"]  # asked together
     assert check(index, windows, "--python", "3.13") == 14
     told = capsys.readouterr().out
     assert "error: torch, Python 3.13, uv: uv pip compile failed" in told
@@ -126,6 +130,7 @@ WRONG = [
     (["{box}/index", "{new}", "--python", "3.14t"], "is not a Python that both tools"),
     (["{box}/index", "{new}", "--expect", "torch"], "is not name==version"),
     (["{box}/index", "{new}", "-r", "a b"], "'a b' is not a requirement"),
+    (["{box}/index", "{new}", "{win}"], "for linux and windows"),
     (["http://127.0.0.1:9/", "{new}"], "cannot be reached"),
     (["{box}/index", "{box}/torch-2.13.0-py3-none-any-rocm7.whl"], "is a variant wheel"),
 ]
@@ -141,11 +146,12 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(picking, "Reach", partial(Reach, retries=0))  # a server is asked again for seconds
-    new = wheel(tmp_path / "new", version=NEW)
+    new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
+    win = wheel(tmp_path / "new", version=NEW, tag="cp312-cp312-win_amd64")
     (tmp_path / "note").write_text("a note\n")
     (tmp_path / "torch-2.13.0-py3-none-any-rocm7.whl").write_bytes(new.read_bytes())
     before = files(tmp_path)
-    assert check(*(word.format(box=tmp_path, new=new) for word in words)) == 2
+    assert check(*(word.format(box=tmp_path, new=new, win=win) for word in words)) == 2
     assert said in capsys.readouterr().err
     assert files(tmp_path) == before
 

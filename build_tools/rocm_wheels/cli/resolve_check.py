@@ -59,7 +59,9 @@ releases belong in different indexes.
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
 )
 @click.option(
-    "--platform", type=click.Choice(["linux", "windows"]), default="linux", show_default=True, help="x86_64."
+    "--platform",
+    type=click.Choice(["linux", "windows"]),
+    help="That of the user's machine, x86_64 [default: that of the new wheels].",
 )
 @click.option("--pre", is_flag=True, help="The user asks for pre-releases too.")
 @click.option(
@@ -78,7 +80,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     new: tuple[Path, ...],
     requirements: tuple[str, ...],
     pythons: tuple[str, ...],
-    platform: str,
+    platform: str | None,
     pre: bool,
     deps: bool,
     expect: tuple[str, ...],
@@ -93,7 +95,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         new=new,
         requirements=requirements,
         pythons=pythons,
-        platform=platform,
+        platform=platform or "",
         pre=pre,
         deps=deps,
         expect=expected_versions(expect),

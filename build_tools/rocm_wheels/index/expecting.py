@@ -35,12 +35,12 @@ class Expected:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be found out."""
+    """What is to be found out. ``platform`` is that of the new wheels where it is ""."""
 
     new: Sequence[Path]
     requirements: Sequence[str] = ()
     pythons: Sequence[str] = ()
-    platform: str = "linux"
+    platform: str = ""
     pre: bool = False
     deps: bool = False
     expect: Mapping[str, Version] | None = None

@@ -16,7 +16,16 @@ from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.index.entries import name_parts
 from rocm_wheels.index.expecting import Asked, Expected, Wheel, expectation, older_releases
-from rocm_wheels.index.installers import TOOLS, Place, Taken, ask, python_version, requirement_name, tags_of
+from rocm_wheels.index.installers import (
+    PLATFORMS,
+    TOOLS,
+    Place,
+    Taken,
+    ask,
+    python_version,
+    requirement_name,
+    tags_of,
+)
 from rocm_wheels.index.reach import ACCEPT, Reach, UnreachableError, base_url, local_path
 from rocm_wheels.index.reading import file_name, read_page
 from rocm_wheels.index.server import serving
@@ -39,14 +48,20 @@ class Check:
     tip: str = ""
 
 
+Question = tuple[Check, "Expected | None", "list[Wheel]"]
+
+
 def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]:
     """Ask pip and uv for every requirement and Python, and compare with what is expected.
+
+    Without a platform, it is that of the new wheels.
 
     By default each new distribution is asked for, without a version; and as ``name==version`` for new
     wheels of an older version than the newest. UsageError when it cannot be told what is expected.
     """
     base = base_url(index)
-    asked = replace(asked, new=_without_variants(asked.new))
+    new = _without_variants(asked.new)
+    asked = replace(asked, new=new, platform=asked.platform or _platform(new))
     projects = sorted({name_parts(path.name)[0] for path in asked.new})
     wanted = list(asked.requirements) or projects
     names = {requirement: requirement_name(requirement) for requirement in wanted}
@@ -57,7 +72,7 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
     known = {name: candidates(base, name, asked.new, reach) for name in sorted({*projects, *names.values()})}
     with _served(base) as url, _gathered(asked.new) as folder:
         place = Place(url, folder, asked.platform, asked.pre, asked.deps)
-        questions = []
+        questions: list[Question] = []
         for python in pythons:
             tags = tags_of(python, asked.platform)
             for requirement, name in {**names, **older_releases(known, asked, names)}.items():
@@ -68,12 +83,31 @@ def check_picks(index: str, asked: Asked, env: Mapping[str, str]) -> list[Check]
                     asking = Check(requirement, python, tool, expected=version, why=why)
                     questions.append((asking, expected, usable))
 
-        def answer(question: tuple[Check, Expected | None, list[Wheel]]) -> Check:
-            asking, expected, usable = question
-            taken = ask(asking.tool, [asking.requirement], asking.python, place, env)
-            return _compare(asking, taken, expected, usable)
+        def answers(group: Sequence[Question]) -> list[tuple[Question, Check]]:
+            first = group[0][0]
+            taken = ask(first.tool, [one.requirement for one, *_ in group], first.python, place, env)
+            if taken.failure and len(group) > 1:  # one of them is not to be had: which?
+                return [pair for one in group for pair in answers([one])]
+            return [(one, _compare(one[0], taken, *one[1:])) for one in group]
 
-        return each(answer, questions, jobs=os.cpu_count() or 1)
+        groups = each(answers, _together(questions, deps=asked.deps), jobs=os.cpu_count() or 1)
+        found = {id(question): check for group in groups for question, check in group}
+        return [found[id(question)] for question in questions]
+
+
+def _together(questions: Sequence[Question], *, deps: bool) -> list[list[Question]]:
+    """Return what a tool can be asked at once: without ``deps``, other projects do not matter to one.
+
+    Most of the time of pip is its start.
+    """
+    groups: dict[tuple[str, str, int], list[Question]] = {}
+    seen: dict[tuple[str, str, str], int] = {}
+    for question in questions:
+        one = question[0]
+        key = (one.tool, one.python, "" if deps else requirement_name(one.requirement))
+        seen[key] = seen.get(key, 0) + 1
+        groups.setdefault((one.tool, one.python, seen[key]), []).append(question)
+    return list(groups.values())
 
 
 def _without_variants(new: Sequence[Path]) -> list[Path]:
@@ -146,6 +180,15 @@ def _pythons(new: Sequence[Path]) -> list[str]:
     tags = {tag.interpreter for path in new for tag in parse_wheel_name(path.name).tags}
     found = sorted(int(tag[3:]) for tag in tags if tag.startswith("cp3") and tag[3:].isdigit())
     return [f"3.{minor}" for minor in found] or [f"3.{sys.version_info.minor}"]
+
+
+def _platform(new: Sequence[Path]) -> str:
+    """Return the platform that new wheels are for; linux for wheels for any. UsageError for several."""
+    tags = {tag.platform for path in new for tag in parse_wheel_name(path.name).tags}
+    found = [name for name, known in PLATFORMS.items() if tags.intersection(known)]
+    if len(found) > 1:
+        raise UsageError(f"the new wheels are for {' and '.join(found)}", tip="one at a time: --platform")
+    return (found or ["linux"])[0]
 
 
 @contextmanager
