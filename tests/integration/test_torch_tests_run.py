@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from rocm_wheels.cli.torch_tests import command
 from rocm_wheels.errors import ChecksError, UsageError
 from rocm_wheels.model.torch_tests import KnownTests, torch_tests
+from rocm_wheels.sources.state import Left, State, write_state
 from rocm_wheels.testing.target import Distribution, Target
 from rocm_wheels.testing.torch_tests.plan import Part, Selection, plan_parts
 from rocm_wheels.testing.torch_tests.records import TorchResults, read_record
@@ -152,6 +153,42 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     assert "--wheels says what is installed" in next_line(found, folder)
 
 
+CUDA = """
+class cuda:
+    is_initialized = staticmethod(lambda: True)
+    device_count = staticmethod(lambda: 1)
+    @staticmethod
+    def get_device_properties(number):
+        return type("", (), {"gcnArchName": "gfx1100:xnack-", "name": "x"})
+"""
+FILES = {
+    "test_uses": "import torch\ndef test_it():\n    pass\n",
+    "test_other": "import sys\nsys.path.insert(0, 'other')\nimport torch\ndef test_it():\n    pass\n",
+    "test_gone": "import unittest\nraise unittest.SkipTest('not here')\n",
+    "test_quits": "",
+    "conftest": "import sys, pytest\ndef pytest_sessionstart():\n"
+    "    if 'test_quits.py' in sys.argv:\n        pytest.exit('enough', returncode=0)\n",
+    "other/torch": "",
+}
+
+
+def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tmp_path: Path) -> None:
+    (sources / "test" / "other").mkdir()
+    for name, text in FILES.items():
+        (sources / "test" / f"{name}.py").write_text(text)
+    install_torch(tmp_path / "site", lock=None, more=CUDA)
+    torch = Distribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
+    order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
+    order = replace(order, target=replace(order.target, installed=(torch,)))
+    place = a_place()
+    place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
+    uses, other, gone, quits = run_on(order, place, tmp_path / "results", lambda _: None).parts
+    assert (uses.devices, uses.fault) == (("gfx1100:xnack-",), "torch used gfx1100:xnack-, not gfx942")
+    assert "passed" not in other.counts and "the tests import torch from" in other.bad[0].reason
+    assert (gone.counts, gone.fault) == ({"skipped": 1}, "")
+    assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault
+
+
 def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew(
     sources: Path, tmp_path: Path
 ) -> None:
@@ -189,10 +226,10 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
         plan_parts(suite, Selection("full"), *asked, {**env, "LISTER": "3"})
 
 
-def install_torch(place: Path, *, lock: str | None) -> Path:
+def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
     """Write a wheel of a torch that does nothing, and install it into ``place``."""
     inside = {
-        "torch/__init__.py": "__version__ = '9.9.0'\nfrom . import version\n",
+        "torch/__init__.py": f"__version__ = '9.9.0'\nfrom . import version\n{more}",
         "torch/version.py": f"hip = None\ncuda = None\ngit_version = '{'2' * 40}'\n",
         "torch-9.9.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 9.9.0\n",
         "torch-9.9.0.dist-info/WHEEL": "Wheel-Version: 1.0\n",
@@ -299,9 +336,19 @@ def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> N
         with pytest.raises(UsageError, match=f"{commit[:12]}.*{doubt}"):
             look_at_sources(sources, target, os.environ, allow_other=False)
         assert doubt in look_at_sources(sources, target, os.environ, allow_other=True).doubt
-    (sources / "test" / "test_mini.py").write_text("")
     torch = Distribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None)
-    changed = look_at_sources(
-        sources, Target(Path("x"), (torch,), version="9.9.0"), os.environ, allow_other=False
-    )
-    assert "test/test_mini.py" in changed.doubt
+    target = Target(Path("x"), (torch,), version="9.9.0")
+
+    def doubt_of() -> str:
+        return look_at_sources(sources, target, os.environ, allow_other=False).doubt
+
+    (sources / "test" / "conftest.py").write_text("")
+    assert "test/conftest.py" in doubt_of(), "nobody committed it, and pytest goes by it"
+    (sources / "test" / "conftest.py").unlink()
+    (sources / "test" / "test_mini.py").write_text("")
+    assert "test/test_mini.py" in doubt_of()
+    left = {"": Left(head=commit, upstream=commit, tree="")}
+    write_state(sources / ".git", State(origin="x", ref="main", upstream=commit, left=left))
+    git(sources, "commit", "-qam", "on top of a checkout of ours")
+    with pytest.raises(UsageError, match=f"{git(sources, 'rev-parse', 'HEAD')[:12]}.*{commit[:12]}"):
+        doubt_of()

@@ -160,7 +160,9 @@ def results(folder: Path, *names: str, **more: Any) -> Path:
     verdicts: list[Verdict] = told(tests, here)
     report = folder / "junit" / "test_a.xml"
     write_report(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
-    part = part_result("test_a", verdicts, (), complete=True, fault="", unchosen=0)
+    part = part_result(
+        "test_a", verdicts, (), complete=True, fault="", unchosen=0, devices=("gfx1030:xnack-",)
+    )
     part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": digest_of_file(report)})
     found: Mapping[str, Any] = {
         "schema": 1,
@@ -171,7 +173,7 @@ def results(folder: Path, *names: str, **more: Any) -> Path:
         "of": Tested(torch="2.9.1+rocm7.1.0", python="3.12", commit="1" * 40, sources="2.9.1a0"),
         "gfx": "gfx1030",
         "files": {TORCH.name: TORCH.sha256},
-        "chosen": Chosen(suite="default"),
+        "chosen": Chosen(suite="full"),
         "parts": (part,),
     }
     write_record(folder, TorchResults(**{**found, **more}))
@@ -209,7 +211,7 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
         "gfx1030",
     )
     assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
-    assert one.detail == "suite default; tests of 111111111111; 1 failures were known"
+    assert one.detail == "suite full; tests of 111111111111; 1 failures were known"
     outcome, why = gate(one)
     assert outcome == "pass" and "passed with Python 3.12 (2 passed, 1 skipped" in why
     (bad,) = evidence_in(results(tmp_path / "bad", "test_new"))
@@ -227,9 +229,14 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
 @pytest.mark.parametrize(
     ("more", "selected"),
     [
-        ({"chosen": Chosen(suite="default", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
-        ({"chosen": Chosen(suite="default", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
+        ({"chosen": Chosen(suite="full", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
+        ({"chosen": Chosen(suite="full", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
         ({"of": of_torch(doubt="the tests are of another commit")}, "the tests are of another commit"),
+        ({"chosen": Chosen(suite="full", pytest_args=("-p", "no:unittest"))}, "no:unittest"),
+        (
+            {"chosen": Chosen(suite="full", variables={"PYTORCH_TEST_SKIP_FAST": "1"})},
+            "PYTORCH_TEST_SKIP_FAST=1",
+        ),
     ],
 )
 def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
@@ -247,13 +254,72 @@ def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert one.outcome == "missing" and "1 files were not run to their end: test_b" in one.detail
-    first = results(tmp_path / "1", chosen=Chosen(suite="default", shard=1, shards=2))
-    second = results(tmp_path / "2", chosen=Chosen(suite="default", shard=2, shards=2))
+    first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
+    second = results(tmp_path / "2", chosen=Chosen(suite="full", shard=2, shards=2))
     (one,) = evidence_in(first)
     assert one.outcome == "missing" and "shards 2 of 2 are not there" in one.detail
     (one,) = evidence_in(first, second)
     assert (one.outcome, str(one.counts)) == ("pass", "4 passed") and gate(one)[0] == "pass"
     assert [one.outcome for one in evidence_in(first, first, second)] == ["pass", "missing"]
+
+
+def edited(folder: Path, **part: Any) -> Path:
+    """Change what the record says of its only file, or add files (``parts``), without its report."""
+    path = folder / "results.json"
+    record = json.loads(path.read_text())
+    record["parts"] = [{**record["parts"][0], **one} for one in part.pop("parts", [{}])]
+    record["parts"][0].update(part)
+    path.write_text(json.dumps(record))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("part", "suite", "outcome", "says"),
+    [
+        ({"devices": []}, "full", "missing", "the tests used no GPU, not the gfx1030"),
+        ({"devices": ["gfx1030", "gfx942:sramecc+"]}, "full", "missing", "used gfx1030, gfx942, not the"),
+        ({"unchosen": 3}, "full", "pass", "3 tests left out"),
+        ({"name": "test_a 1/2"}, "full", "missing", "test_a 2/2 is not there"),
+        ({"parts": [{"name": f"test_a {n}/2"} for n in (1, 2)]}, "full", "pass", ""),
+        ({"name": "test_nn"}, "default", "missing", "test_torch was not run"),
+        ({}, "inductor", "missing", "test_modules was not run"),
+        ({}, "distributed", "pass", "only the suite distributed"),
+        ({}, "of another version", "pass", "only the suite of another version"),
+    ],
+)
+def test_what_was_not_tested_is_no_pass_though_every_test_passed(
+    tmp_path: Path, part: dict[str, Any], suite: str, outcome: str, says: str
+) -> None:
+    (one,) = evidence_in(edited(results(tmp_path / "r", chosen=Chosen(suite=suite)), **part))
+    assert one.outcome == outcome and says in f"{one.detail}; {one.selected}"
+    assert gate(one)[0] == ("fail" if says else "pass")
+
+
+def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_other_tests(
+    tmp_path: Path,
+) -> None:
+    names = torch_tests().suites["default"].named
+    parts = {"parts": [{"name": name} for name in names]}
+    whole = edited(results(tmp_path / "whole", chosen=Chosen(suite="default")), **parts)
+    assert gate(*evidence_in(whole))[0] == "pass"
+    report = whole / "junit" / "none.xml"
+    write_report(report, "test_cuda", [], when=NOW.isoformat(), host="x")
+    none = {"counts": {}, "report": "junit/none.xml", "sha256": digest_of_file(report)}
+    parts["parts"][2] |= none
+    (one,) = evidence_in(edited(whole, **parts))
+    assert names[2] == "test_cuda" and "test_cuda: none of its tests passed" in one.detail
+    assert gate(one)[0] == "fail"
+    first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
+    chosen = Chosen(suite="full", shard=2, shards=2)
+    second = results(tmp_path / "2", chosen=chosen, of=of_torch(doubt="files were changed"))
+    (one,) = evidence_in(first, second)
+    assert one.selected == "files were changed" and gate(one)[0] == "fail"
+
+
+@pytest.mark.parametrize("counts", [{}, {"passed": 2}, {"passed": 3, "failed": 1, "crashed": -1}, {"x": 3}])
+def test_a_failure_cannot_be_taken_out_of_the_record_alone(tmp_path: Path, counts: dict[str, int]) -> None:
+    with pytest.raises(DataError, match=r"is not what .* speaks of|parts.0.counts"):
+        evidence_in(edited(results(tmp_path / "one", "test_new"), counts=counts))
 
 
 def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def _order(
 ) -> Order:
     from rocm_wheels.model.torch_tests import torch_tests
     from rocm_wheels.testing.torch_tests.part import words_of
-    from rocm_wheels.testing.torch_tests.plan import Selection, plan_parts
+    from rocm_wheels.testing.torch_tests.plan import Selection, choosing_variables, plan_parts
     from rocm_wheels.testing.torch_tests.running import Order
     from rocm_wheels.testing.wheels import wheels_under_test
 
@@ -218,7 +218,10 @@ def _order(
         shard=shard or 1,
         shards=shards or 1,
         words=words_of(addopts, given["expression"], given["pytest_args"]),
+        variables=choosing_variables(env, table.environment),
     )
+    for name, value in chosen.variables.items():
+        log.warn(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     suite = table.suites[chosen.suite]
     parts, left = plan_parts(suite, chosen, sources.tests, target.python, {**env, **table.environment})
     waiting = table.waiting

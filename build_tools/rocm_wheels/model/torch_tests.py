@@ -63,13 +63,23 @@ class LeftOut(Fact):
 
 
 class Suite(Record):
-    """What a run holds. ``gpus``: each alone, or every one of a target at once."""
+    """What a run holds. ``gpus``: each alone, or every one of a target at once.
+
+    ``whole``: it stands for torch's own tests; results of another suite are those of a selection.
+    """
 
     about: str
     fact: Fact
     gpus: Literal["one", "every"] = "one"
+    whole: bool = False
     groups: tuple[Group, ...] = Field(min_length=1)
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The files that are named; what it has listed nobody knows beforehand."""
+        without = {file for row in self.left_out for file in row.files}
+        return tuple(file for group in self.groups for file in group.files if file not in without)
 
     @model_validator(mode="after")
     def _each_once(self) -> Suite:

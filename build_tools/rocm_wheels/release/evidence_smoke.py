@@ -23,8 +23,10 @@ from rocm_wheels.wheels.members import digest_of_file
 _SHOWN = 60
 _ON_GPU = re.compile(r"[\[-]gpu[\]-]| @gfx")  # in the name of a smoke test that ran on one
 # what changes how results are shown, and not which tests are run; a test that -x kept from running is missing
+# (without the plugin unittest none of its tests would be found)
 _CHOOSES_NOTHING = re.compile(
-    r"--|-p|no:\w+|-[vqsxl]+|-r[A-Za-z]+|--exitfirst|--verbose|--quiet|--showlocals|--full-trace|--no-header|--no-summary"
+    r"--|-p|no:(?:cacheprovider|faulthandler|logging|randomly|random_order|sugar|terminal|timeout|warnings|xdist)"
+    r"|-[vqsxl]+|-r[A-Za-z]+|--exitfirst|--verbose|--quiet|--showlocals|--full-trace|--no-header|--no-summary"
     r"|--(?:tb|color|durations|durations-min|capture|junitxml|junit-xml|show-capture|maxfail)=\S*"
 )
 

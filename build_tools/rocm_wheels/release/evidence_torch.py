@@ -1,16 +1,18 @@
 """Results of torch's own tests as ``torch-tests`` writes them: a folder with ``results.json`` and JUnit.
 
-What the record says is compared with its reports. A run that was ended, that is one shard of several, of
-chosen tests, or of tests of another torch is written down as what it is: none of them stands for the whole.
+What the record says is compared with its reports, and with the files of its suite. A run that was ended, that
+is one shard of several, of chosen tests, of a suite that does not stand for all, or of tests of another torch
+is written down as what it is: none of them stands for the whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -18,6 +20,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.lock import Sha256
+from rocm_wheels.model.torch_tests import torch_tests
 from rocm_wheels.release.evidence import Counts, Evidence, Outcome
 from rocm_wheels.release.evidence_given import NO_GPU, Given
 from rocm_wheels.release.evidence_results import distribution_of, read_as
@@ -27,8 +30,11 @@ from rocm_wheels.shell import shell_line
 from rocm_wheels.wheels.members import digest_of_file
 
 RECORD = "results.json"
-_BAD = ("failed", "crashed", "timeout", "missing")
 _FIRST = 3
+_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
+_Counted = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+_BAD: tuple[_Counted, ...] = ("failed", "crashed", "timeout", "missing")
+_Number = Annotated[int, Field(ge=0)]
 
 
 class _Bad(BaseModel):
@@ -39,8 +45,9 @@ class _Part(BaseModel):
     name: str
     complete: bool
     fault: str = ""
-    counts: Mapping[str, int] = {}
+    counts: Mapping[_Counted, _Number] = {}
     unchosen: int = 0
+    devices: tuple[str, ...] = ()
     report: str = ""
     sha256: str = ""
     bad: tuple[_Bad, ...] = ()
@@ -53,6 +60,7 @@ class _Chosen(BaseModel):
     shard: int = Field(ge=1)
     shards: int = Field(ge=1)
     pytest_args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
 
 
 class _Tested(BaseModel):
@@ -114,6 +122,7 @@ def _together(runs: Sequence[tuple[Path, _Run]], given: Given) -> Evidence:
     lacking = sorted(set(range(1, first.chosen.shards + 1)) - there)
     if lacking:
         faults.append(f"shards {', '.join(map(str, lacking))} of {first.chosen.shards} are not there")
+    faults += _not_tested([one for _, one in runs])
     left = counts.pop("left_out", 0)
     whole = Counts(**{**counts, "skipped": counts["skipped"] + known})
     detail = [
@@ -154,8 +163,8 @@ def _refuse_other_reports(record: Path, part: _Part) -> None:
     skipped = part.counts.get("skipped", 0) + part.counts.get("known", 0)
     said = (part.counts.get("passed", 0), bad, skipped)
     own = (report.passed, report.failed + report.crashed + report.timeout, report.skipped)
-    empty = not any(said)  # a report without tests is one that is not whole, elsewhere
-    if report.digest != part.sha256 or (said != own and not empty) or (report.fault and not empty):
+    # a report without tests is one that is not whole, elsewhere
+    if report.digest != part.sha256 or said != own or (report.fault and any(own)):
         why = (
             report.fault
             or f"{own[0]} passed and {own[1]} did not, and {record.name} says {said[0]} and {said[1]}"
@@ -170,6 +179,30 @@ def _faults(parts: Iterable[tuple[Path, _Part]]) -> Iterable[str]:
     yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
 
 
+def _not_tested(runs: Sequence[_Run]) -> Iterable[str]:
+    """Say what all shards together lack: files of the suite, shares of a file, the GPU that they are of."""
+    first = runs[0]
+    parts = [part for run in runs for part in run.parts]
+    shares: dict[str, set[int]] = defaultdict(set)
+    of: dict[str, int] = {}
+    for part in parts:
+        file, number, total = found.groups() if (found := _SHARE.fullmatch(part.name)) else (part.name, 1, 1)
+        shares[file].add(int(number))
+        of[file] = max(of.get(file, 1), int(total))
+    for file, there in shares.items():
+        if lacking := sorted({*range(1, of[file] + 1)} - there):
+            yield f"{file} {lacking[0]}/{of[file]} is not there"
+    suite = torch_tests().suites.get(first.chosen.suite)
+    passed = {part.name for part in parts if part.counts.get("passed")}
+    for file in suite.named if suite is not None and not (first.chosen.files or first.chosen.exclude) else ():
+        if file not in passed:
+            yield f"{file}: none of its tests passed" if file in shares else f"{file} was not run"
+    if first.gfx is not None:
+        used = {base_target(one) for part in parts for one in part.devices}
+        if used != {base_target(first.gfx)}:
+            yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
+
+
 def _outcome(counts: Counts, faults: Sequence[str]) -> Outcome:
     outcome = counts.outcome()
     return "missing" if faults and outcome == "pass" else outcome
@@ -177,12 +210,16 @@ def _outcome(counts: Counts, faults: Sequence[str]) -> Outcome:
 
 def _selected(runs: Sequence[_Run]) -> str:
     """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
-    first = runs[0]
-    chosen, words = first.chosen, choosing(first.chosen.pytest_args)
-    said = [shell_line(words) if words else ""]
+    chosen = runs[0].chosen
+    words, suite = choosing(chosen.pytest_args), torch_tests().suites.get(chosen.suite)
+    said = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
+    said += [shell_line(words) if words else ""]
+    said += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
     said += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
-    said += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else "", first.of.doubt]
-    return "; ".join(filter(None, said))
+    said += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
+    unchosen = sum(part.unchosen for run in runs for part in run.parts)
+    said += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
+    return "; ".join(dict.fromkeys(filter(None, said)))
 
 
 def _hashes(path: Path, found: _Run, given: Given) -> list[str]:

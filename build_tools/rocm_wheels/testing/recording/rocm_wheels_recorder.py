@@ -2,11 +2,13 @@
 
 The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to, ``done``
 are names of tests that were run before, ``left_out`` those that are not to be run (``FILE::name`` is meant in
-every class), ``limit`` the seconds that one may take: then its process says where it is, and ends.
+every class), ``limit`` the seconds that one may take: then its process says where it is, and ends; ``torch``
+is the folder of the torch that is tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
-then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, at last ``{"finished":
-exit code}``: a process that ends without it was ended. Nothing of rocm-wheels is imported: it is not there.
+then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses GPUs
+``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was ended.
+Nothing of rocm-wheels is imported: it is not there.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ class Recorder:
         self._inner = "" if inner.startswith(".") else f"{inner}/"
         self._path = Path(said["outcomes"])
         self._done, self._left_out = frozenset(said["done"]), frozenset(said["left_out"])
-        self._limit = float(said["limit"])
-        self._process = os.getpid()
+        self._limit, self._torch = float(said["limit"]), str(said["torch"])
+        self._process, self._parent = os.getpid(), os.getppid()
+        self._devices_told = False
         self._stderr = os.dup(_stderr())  # pytest captures the other one
         self._unchosen = 0
         self._own = 0  # tests that this plugin deselects
@@ -59,22 +62,25 @@ class Recorder:
         self._unchosen += len(items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note all names, those of a run before as well."""
+        """Note all names, those of a run before as well. Another torch than that which is tested ends it."""
+        own = getattr(sys.modules.get("torch"), "__file__", None)
+        if own and self._torch and not Path(own).parent.samefile(self._torch):
+            pytest.exit(f"the tests import torch from {own}, and {self._torch} is tested", returncode=4)
         planned = [self._named(item.nodeid) for item in session.items]
         self._write({"planned": planned, "left_out": self._left, "unchosen": self._unchosen - self._own})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot be read."""
+        """Note a file that cannot be read, or skips itself as a whole."""
+        name = self._named(report.nodeid) if report.nodeid else "collection"
         if report.failed:
-            self._outcome(
-                self._named(report.nodeid) if report.nodeid else "collection",
-                "failed",
-                0.0,
-                f"not read: {_said(report)}",
-            )
+            self._outcome(name, "failed", 0.0, f"not read: {_said(report)}")
+        elif report.skipped:
+            self._outcome(name, "skipped", 0.0, _said(report))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note the test that runs now."""
+        """Note the test that runs now. Where nobody is there any more to look after it, none does."""
+        if os.getpid() == self._process and os.getppid() != self._parent:
+            pytest.exit("what started these tests was killed")
         self._reports = []
         self._write({"begun": self._named(nodeid)})
         faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
@@ -86,6 +92,9 @@ class Recorder:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Put together what belongs to a test; one that passed when it was run again says so."""
         faulthandler.cancel_dump_traceback_later()
+        if not self._devices_told and os.getpid() == self._process and (devices := _devices()):
+            self._devices_told = True
+            self._write({"devices": devices})
         nodeid = self._named(nodeid)
         reports, self._reports = self._reports, []
         again = [one for one in reports if str(one.outcome) == "rerun"]
@@ -123,6 +132,18 @@ def _names(nodeid: str) -> set[str]:
     """Return the names that a test is meant by: with its class, and without."""
     file, _, test = nodeid.partition("::")
     return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
+
+
+def _devices() -> list[str]:
+    """Return the architectures of the GPUs that torch uses; none before a test made it begin to."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return []
+        found = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
+    except Exception:  # a test left the driver in ruins, or a stand-in: another one may tell
+        return []
+    return sorted({str(getattr(one, "gcnArchName", "") or one.name) for one in found})
 
 
 def _stderr() -> int:

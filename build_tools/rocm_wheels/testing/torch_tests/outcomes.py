@@ -38,7 +38,8 @@ class Outcomes:
     ``finished``: pytest itself said that it was through.
 
     ``planned`` are names that pytest was about to run, over all processes, ``left_out`` those that it was
-    told not to, ``unchosen`` how many tests ``-k`` and the like took away.
+    told not to, ``unchosen`` how many tests ``-k`` and the like took away. ``devices`` are
+    the GPUs that torch used.
     """
 
     results: tuple[TestResult, ...] = ()
@@ -48,6 +49,7 @@ class Outcomes:
     begun: str = ""
     over: str | None = None
     finished: bool = False
+    devices: tuple[str, ...] = ()
 
     @property
     def done(self) -> list[str]:
@@ -70,16 +72,19 @@ def read_outcomes(path: Path) -> Outcomes:
     found: dict[str, TestResult] = {}
     planned: dict[str, None] = {}
     left: tuple[str, ...] = ()
-    begun, over, unchosen, finished = "", None, 0, False
+    devices: dict[str, None] = {}
+    begun, over, unchosen, finished, read = "", None, 0, False, False
     for line in text[: text.rfind("\n") + 1].splitlines():
         said: dict[str, Any] = _parsed(line)
         if "planned" in said:
             planned.update(dict.fromkeys(said["planned"]))
-            left, unchosen = tuple(said["left_out"]), said["unchosen"]
+            left, unchosen, read = tuple(said["left_out"]), said["unchosen"], True
         elif "process" in said:
-            begun, over, finished = "", None, False
+            begun, over, finished, read = "", None, False, False
+        elif "devices" in said:
+            devices.update(dict.fromkeys(said["devices"]))
         elif "finished" in said:
-            finished = True
+            finished = read  # one that was ended before it had read its tests knows of none
         elif "begun" in said:
             begun = said["begun"]
         elif "over" in said:
@@ -87,7 +92,8 @@ def read_outcomes(path: Path) -> Outcomes:
         elif "name" in said:
             found[said["name"]] = TestResult.model_validate(said)
             begun = "" if begun == said["name"] else begun
-    return Outcomes(tuple(found.values()), tuple(planned), left, unchosen, begun, over, finished)
+    names = tuple(found.values()), tuple(planned), left
+    return Outcomes(*names, unchosen, begun, over, finished, tuple(devices))
 
 
 def note(path: Path, name: str, outcome: TestOutcome, reason: str) -> None:

@@ -32,7 +32,10 @@ _QUIET = (
 
 @dataclass(frozen=True)
 class Running:
-    """What all files have: the Python, its environment, where tests and results are, limits in seconds."""
+    """What all files have: the Python, its environment, where tests and results are, limits in seconds.
+
+    ``torch`` is the folder of the one that is tested, None where it is installed another way.
+    """
 
     python: Path
     env: Mapping[str, str]
@@ -43,6 +46,7 @@ class Running:
     test_limit: float
     file_limit: float
     show: Callable[[str], None]
+    torch: Path | None = None
 
     def outcomes(self, part: Part) -> Path:
         """Return where the outcomes of a file are written."""
@@ -118,6 +122,7 @@ def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tup
                     "done": before.done,
                     "left_out": list(running.left_out),
                     "limit": running.test_limit,
+                    "torch": str(running.torch or ""),
                 }
             ),
             encoding="utf-8",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,11 @@ from rocm_wheels.records import did_you_mean
 _LISTED = re.compile(r"    (\S+) (\d+)/(\d+)")
 _LISTING_SECONDS = 600.0
 _TOLD = 15
+# read in torch/testing/_internal/common_utils.py and common_device_type.py of 2.15.0
+_CHOOSES = re.compile(
+    r"PYTORCH_(TEST|OPINFO)\w*|OPINFO_RESTRICT_TO_DSL|TORCH_TEST_DEVICES|(SLOW|DISABLED)_TESTS_FILE"
+    r"|TEST_CONFIG|SANDCASTLE|TW_JOB_USER|PYTEST_PLUGINS"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1."""
+    """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
+
+    ``variables`` are those of the environment by which torch's tests choose among themselves.
+    """
 
     suite: str = "default"
     include: tuple[str, ...] = ()
@@ -52,6 +60,13 @@ class Selection:
     shard: int = 1
     shards: int = 1
     words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def choosing_variables(env: Mapping[str, str], own: Iterable[str]) -> dict[str, str]:
+    """Return what the environment says that keeps torch from running some tests, without our ``own``."""
+    without = frozenset(own)
+    return {name: env[name] for name in sorted(env) if _CHOOSES.fullmatch(name) and name not in without}
 
 
 def plan_parts(

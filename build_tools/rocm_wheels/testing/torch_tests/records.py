@@ -33,7 +33,10 @@ class Tested(Record):
 
 
 class Chosen(Record):
-    """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own."""
+    """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
+
+    ``variables`` of the environment may choose among tests, too.
+    """
 
     suite: str
     files: tuple[str, ...] = ()
@@ -41,6 +44,7 @@ class Chosen(Record):
     shard: int = 1
     shards: int = 1
     pytest_args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
 
 
 class BadTest(Record):
@@ -54,7 +58,8 @@ class BadTest(Record):
 class PartResult(Record):
     """What came of a file. ``complete``: there is no more to run; ``fault``: how it ended, where not well.
 
-    ``report`` is its JUnit file, beside, with its sha256; none before it is complete.
+    ``report`` is its JUnit file, beside, with its sha256; none before it is complete. ``devices`` are the
+    targets of the GPUs that torch used, as it names them.
     """
 
     name: str
@@ -63,6 +68,7 @@ class PartResult(Record):
     seconds: float = Field(default=0, ge=0)
     counts: Mapping[Counted, int] = {}
     unchosen: int = 0
+    devices: tuple[str, ...] = ()
     report: str = ""
     sha256: str = ""
     bad: tuple[BadTest, ...] = ()
@@ -116,6 +122,7 @@ def part_result(
     complete: bool,
     fault: str,
     unchosen: int,
+    devices: Sequence[str] = (),
 ) -> PartResult:
     """Return what came of a file, by its tests."""
     counts = Counter[Counted]()
@@ -130,6 +137,7 @@ def part_result(
         seconds=round(sum(one.test.seconds for one in verdicts), 3),
         counts={key: number for key, number in counts.items() if number},
         unchosen=unchosen,
+        devices=tuple(devices),
         bad=_bad([one for one in verdicts if one.is_new]),
         known=tuple(
             BadTest(name=one.test.name, outcome="failed", reason=one.known)

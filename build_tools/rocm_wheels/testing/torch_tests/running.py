@@ -34,7 +34,7 @@ from rocm_wheels.testing.torch_tests.records import (
     write_record,
 )
 from rocm_wheels.testing.torch_tests.reports import write_report
-from rocm_wheels.testing.torch_tests.sources import TestSources
+from rocm_wheels.testing.torch_tests.sources import TestSources, folder_of_torch
 from rocm_wheels.wheels.members import digest_of_file
 from rocm_wheels.workspace import exclusive
 
@@ -130,6 +130,7 @@ def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]
             test_limit=order.limits[0],
             file_limit=order.limits[1],
             show=show,
+            torch=folder_of_torch(order.target),
         )
         for number, part in enumerate(order.parts):
             before = results.parts[number]
@@ -173,6 +174,7 @@ def _blank(order: Order, gfx: str | None) -> TorchResults:
         shard=order.chosen.shard,
         shards=order.chosen.shards,
         pytest_args=order.chosen.words,
+        variables=order.chosen.variables,
     )
     of = Tested(
         torch=order.target.torch_version,
@@ -184,7 +186,7 @@ def _blank(order: Order, gfx: str | None) -> TorchResults:
     said: list[object] = [of.model_dump(), chosen.model_dump(), gfx, sorted(order.files.items())]
     said += [
         [(part.name, sorted(part.environment.items())) for part in order.parts],
-        str(order.sources.folder),
+        [str(order.sources.folder), str(order.target.python), sorted(order.table.environment.items())],
     ]
     rows = [row.model_dump(mode="json") for row in order.table.known]
     inputs = hashlib.sha256(json.dumps([*said, rows], sort_keys=True).encode()).hexdigest()
@@ -213,8 +215,9 @@ def _result(running: Running, part: Part, results: TorchResults, known: KnownHer
         verdicts,
         found.left_out,
         complete=found.over is not None,
-        fault=found.over or "",
+        fault=found.over or _other_gpu(found.devices, results.gfx),
         unchosen=found.unchosen,
+        devices=found.devices,
     )
     if found.over is None:
         return said
@@ -223,6 +226,12 @@ def _result(running: Running, part: Part, results: TorchResults, known: KnownHer
     write_report(running.folder / report, part.name, verdicts, when=results.when, host=results.host)
     digest = digest_of_file(running.folder / report)
     return said.model_copy(update={"report": report.as_posix(), "sha256": digest})
+
+
+def _other_gpu(devices: Sequence[str], gfx: str | None) -> str:
+    """Say that a file ran on another GPU than was asked for; "" where it did not."""
+    others = [one for one in devices if gfx is not None and base_target(one) != base_target(gfx)]
+    return f"torch used {', '.join(others)}, not {gfx}" if others else ""
 
 
 def _now() -> str:

@@ -18,6 +18,9 @@ from rocm_wheels.testing.target import Distribution, Target
 
 TORCH = "pytorch"  # its name in locks
 _INSIDE = "sources.lock.json"  # pipeline.provenance writes it into wheels
+# what pytest and run_test.py go by
+_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
+_LOOKED_AT = ("test", "tools/testing", *_SETTINGS)
 _SHA = re.compile(r"git_version\s*=\s*['\"]([0-9a-f]{40})['\"]")
 _ALLOW = "take the sources of its commit (--lock), or say that it is meant: --allow-version-mismatch"
 
@@ -56,6 +59,12 @@ def commit_of_torch(target: Target) -> str:
     file = torch.place.parent / "torch" / "version.py"
     found = _SHA.search(file.read_text(encoding="utf-8")) if file.is_file() else None
     return found[1] if found else ""
+
+
+def folder_of_torch(target: Target) -> Path | None:
+    """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
+    places = [one.place.parent / "torch" for one in target.installed if one.name == "torch"]
+    return next((place for place in places if (place / "__init__.py").is_file()), None)
 
 
 def lock_of_torch(target: Target) -> Path:
@@ -116,14 +125,21 @@ def _doubt(sources: TestSources, target: Target, installed: str) -> str:
 
 
 def _commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return the commit of a folder and which of its tests somebody changed; "" for no repository."""
+    """Return the commit of a folder and which of its tests somebody changed; "" for no repository.
+
+    A checkout of ours is of the upstream commit that we brought there, until somebody commits on top of it.
+    """
     if not (folder / ".git").exists():
         return "", ""
     git = Git(folder, env)
     state = read_state(git_directory(git))
-    commit = state.upstream if state is not None else git.text("rev-parse", "HEAD")
-    changed = git.text("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", "test")
-    return commit, ", ".join(line[3:] for line in changed.splitlines()[:3])
+    head = git.text("rev-parse", "HEAD")
+    ours = state is not None and "" in state.left and state.left[""].head == head
+    commit = state.upstream if state is not None and ours else head
+    asked = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules", "--", *_LOOKED_AT)
+    lines = git.text(*asked).splitlines()
+    changed = [line[3:] for line in lines if line[:2] != "??" or Path(line[3:]).name in _SETTINGS]
+    return commit, ", ".join(changed[:3])
 
 
 def _release(text: str) -> tuple[int, ...] | None:
