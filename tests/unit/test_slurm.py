@@ -388,6 +388,9 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
     with pytest.raises(UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
         Submission.of(path, Site(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
+    for several in ("a,b", "all"):
+        with pytest.raises(UsageError, match=f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait"):
+            Submission.of(path, Site(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
     submission = Submission.of(path, Site(("rocm-wheels",)), nowhere)
     with pytest.raises(UsageError, match="there is no sbatch on PATH"):
         submission.submit()

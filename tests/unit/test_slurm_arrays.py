@@ -135,6 +135,27 @@ def test_nothing_begins_in_a_tree_where_what_is_behind_it_is_at_work(tmp_path: P
     assert submitted(plan, arrays, found) == [("build-pytorch-gfx942", "0", "afterany:9")]
 
 
+@pytest.mark.parametrize("size", [1001, 0])
+def test_what_came_between_in_a_tree_may_be_done_already(tmp_path: Path, size: int) -> None:
+    plan = five_pythons(tmp_path)
+    arrays = arrays_of(plan, size)
+    found = {step.id: StepState(step.id, "done", Job(1)) for step in plan}
+    again, running = "build-pytorch-cp310-gfx942", "build-pytorch_vision-cp310-gfx1201"
+    late = "build-pytorch-cp314-gfx1201"
+    steps = {
+        name: replace(step, verdict="run" if name in (again, running, late) else "skip")
+        for name, step in plan.steps.items()
+    }
+    found[again] = StepState(again, "failed", Job(1), "as it was told to be tried again")
+    found[late] = StepState(late, "waiting", Job(8))  # in the same tree
+    found[running] = StepState(running, "running", Job(9))  # with another torch in the same environment
+    every = decide(arranged(replace(plan, steps=steps), arrays), found, retry_failed=True)
+    known = {one.step.id: one for one in every}
+    assert [known[name].action for name in (again, running, late)] == ["submit", "leave", "renew"]
+    array = next(one for one in arrays if again in one.steps)
+    assert beside(array, every, queued_jobs(every)) == [Job(9)]
+
+
 def test_whoever_reads_the_queue_knows_what_a_task_does(tmp_path: Path) -> None:
     plan, folder = five_pythons(tmp_path, "gfx942"), Folder(tmp_path / "plan.json")
     folder.plan.write_text("{}")
@@ -142,6 +163,10 @@ def test_whoever_reads_the_queue_knows_what_a_task_does(tmp_path: Path) -> None:
     assert known[f"{prefix}build-pytorch", 3] == known[f"{prefix}build-pytorch-cp313", None]
     assert {*known.values()} == {*plan.steps}
     assert (f"{prefix}build-pytorch", None) not in known
+    for size in (0, 2, 4, 1001):
+        for array in arrays_of(plan, size):
+            for step in array.steps:
+                assert known[f"{prefix}{array.name}", array.number(step)] == step
 
 
 def test_arrays_that_would_wait_for_one_another_are_none() -> None:
@@ -163,6 +188,7 @@ def test_jobs_are_named_as_shortly_as_can_be() -> None:
     queued = [Job(5, 0), Job(5, 1), Job(5, 2), Job(6), Job(7, 3), Job(10, 0)]
     assert shortest(queued, queued) == ["5", "6", "7", "10"]
     assert shortest([Job(10, 0), Job(5, 2), Job(6)], queued) == ["5_2", "6", "10"]
+    assert shortest([Job("<build-x>", 0), Job(5, 2)], queued) == ["5_2", "<build-x>"]  # --dry-run
 
 
 def test_a_script_of_an_array_finds_its_step(tmp_path: Path) -> None:
@@ -234,6 +260,10 @@ def test_the_run_of_a_job_is_found_whatever_the_clocks_of_nodes_say(tmp_path: Pa
     (folder.path / "b.begin.json").write_text(json.dumps(begin))
     end = judge(folder, "b", tmp_path / "runs", code=11, because="", attempts=3)
     assert (end.job, end.kind, end.reason) == ("7_2", "failed", "no such target")
+    for minute in range(40):  # what others began while it was at work
+        new_run(tmp_path / "runs", datetime(2026, 1, 1, 16, minute, tzinfo=timezone.utc)).write("run-begun")
+    end = judge(folder, "b", tmp_path / "runs", code=11, because="", attempts=3)
+    assert (end.kind, end.reason) == ("failed", "no such target")
     (folder.path / "b.begin.json").write_text(json.dumps({**begin, "restart": 2}))  # it came to no run
     end = judge(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
     assert end.reason == "run-step ended with exit code 2"

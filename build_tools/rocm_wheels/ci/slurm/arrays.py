@@ -46,7 +46,7 @@ def arrays_of(plan: Plan, size: int = ARRAY_SIZE) -> list[Array]:
     ``size``: the site's MaxArraySize; less than two: plain jobs alone. Raises DataError for a plan whose
     steps wait for one another.
     """
-    numbers = {tag: n for n, tag in enumerate(dict.fromkeys(step.cell.tag for step in plan))}
+    numbers = _numbers(plan)
     groups: dict[str, list[Step]] = {}
     for step in plan:
         groups.setdefault(_name(step), []).append(step)
@@ -75,6 +75,11 @@ def arrays_of(plan: Plan, size: int = ARRAY_SIZE) -> list[Array]:
         ]
 
 
+def _numbers(plan: Plan) -> dict[str, int]:
+    """Number the Pythons of a plan."""
+    return {tag: number for number, tag in enumerate(dict.fromkeys(step.cell.tag for step in plan))}
+
+
 def _name(step: Step) -> str:
     return "-".join(part for part in (step.kind, step.project, step.cell.target_set) if part)
 
@@ -95,23 +100,39 @@ def _array(name: str, steps: Collection[Step], numbers: Mapping[str, int], sever
 def arranged(plan: Plan, arrays: Collection[Array]) -> Plan:
     """Return a plan array by array. Its steps are behind all of an array that one of theirs is behind.
 
-    What is behind another task of its own array is that no more: ``one_by_one`` keeps them apart.
+    What is behind another task of its own array is that no more: ``one_by_one`` keeps them apart. A step is
+    behind all that was in its tree or environment before, too: what came between may be done already when
+    the first is submitted again.
     """
+    behind = _ever_behind(plan)
     of = {step: array for array in arrays for step in array.steps}
     steps: dict[str, Step] = {}
     for array in arrays:
-        known = [of[name] for step in array.steps for name in plan.steps[step].behind]
-        behind = dict.fromkeys(name for other in known if other is not array for name in other.steps)
+        known = [of[name] for step in array.steps for name in behind[step]]
+        others = dict.fromkeys(name for other in known if other is not array for name in other.steps)
         for step in array.steps:
-            steps[step] = replace(plan.steps[step], behind=tuple(behind))
+            steps[step] = replace(plan.steps[step], behind=tuple(others))
     return replace(plan, steps=steps)
 
 
+def _ever_behind(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return what each step is behind, and what that was behind of the same project or Python."""
+    found: dict[str, tuple[str, ...]] = {}
+    for step in plan:
+        known = dict.fromkeys(step.behind)
+        for name in [earlier for other in step.behind for earlier in found.get(other, ())]:
+            first = plan.steps[name]
+            if first.cell.tag == step.cell.tag or first.project == step.project is not None:
+                known[name] = None
+        found[step.id] = tuple(known)
+    return found
+
+
 def known_jobs(folder: Folder, plan: Plan) -> dict[tuple[str, int | None], str]:
-    """Return the steps of a plan by the names and numbers that their jobs can have in the queue."""
-    prefix = folder.job_prefix()
+    """Return the steps of a plan by the names and numbers that their jobs can have in the queue.
+
+    Whatever has been an array on any site, or been submitted without arrays.
+    """
+    prefix, numbers = folder.job_prefix(), _numbers(plan)
     known: dict[tuple[str, int | None], str] = {(f"{prefix}{step.id}", None): step.id for step in plan}
-    for array in arrays_of(plan):
-        if not array.plain:
-            known |= {(f"{prefix}{array.name}", number): step for number, step in array.tasks.items()}
-    return known
+    return known | {(f"{prefix}{_name(step)}", numbers[step.cell.tag]): step.id for step in plan}

@@ -248,9 +248,19 @@ def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def cancel(jobs: Iterable[str], env: Mapping[str, str]) -> None:
-    """Take jobs, tasks or arrays from the queue; those at work get SIGTERM, and Slurm's KillWait to end."""
-    if words := list(jobs):
-        _ask("scancel", *words, env=env, what="scancel")
+    """Take jobs, tasks or arrays from the queue; those at work get SIGTERM, and Slurm's KillWait to end.
+
+    What has ended meanwhile, or was taken back by Slurm itself, is refused by some versions of scancel.
+    """
+    words = list(jobs)
+    try:
+        if words:
+            _ask("scancel", *words, env=env, what="scancel")
+    except Unanswered:
+        raise
+    except UsageError:
+        if any({str(one.job), str(one.job.id)} & {*words} and not one.ends for one in queue(env)):
+            raise
 
 
 def minutes_of(limit: str) -> int | None:

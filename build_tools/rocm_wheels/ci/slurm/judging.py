@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from rocm_wheels.ci.slurm.records import Begin, End, Ending, Folder, moment_of
 from rocm_wheels.compile.failure import first_failure
 from rocm_wheels.errors import SourceError
-from rocm_wheels.pipeline.record.reading import StepView, list_runs
+from rocm_wheels.pipeline.record.reading import Run, StepView, read_run, run_ids
 from rocm_wheels.pipeline.record.vocabulary import time_of
 from rocm_wheels.sources.network.transport import may_pass
 
 MOST_INTERRUPTIONS = 50
 KILLED = (137, 9, -9)
-_LOOKED_AT = 30  # of the newest runs: steps of one plan run side by side
+# clocks of nodes differ by less (credentials of munge are good for five minutes): a run that began this much
+# before a job is not the job's, and there are no later ones behind it
+_CLOCKS = timedelta(hours=1)
 _TAIL_LINES = 40
 # what uv says beside git and curl (reqwest's errors)
 _UNREACHABLE = re.compile(
@@ -104,6 +106,14 @@ def lost(folder: Folder, step: str, runs: Path, job: str, *, attempts: int) -> E
     )
 
 
+def found_done(folder: Folder, step: str, job: str) -> End:
+    """Return the end of a job that told none, or a bad one, and whose step is done all the same."""
+    begin = folder.begin(step)
+    if begin is None or begin.job != job:
+        begin = Begin(job, 0, "", "")
+    return counted(folder, step, begin, code=0, kind="done", reason="", jobs=None, attempts=1, now=None)
+
+
 def counted(
     folder: Folder,
     step: str,
@@ -184,14 +194,21 @@ def _view(runs: Path, step: str, begin: Begin) -> StepView | None:
     Runs are sorted by clocks, and those of nodes differ. A container that is told nothing of a job cannot
     say whose run it is; then the times of both are those of the job's host, whose name it has not either.
     """
-    known = [run for run in list_runs(runs, limit=_LOOKED_AT) if step in run.steps and "time" in run.begun]
-    for run in known:
-        if begin.id and run.begun.get("slurm_job") == f"{begin.id}.{begin.restart}":
-            return run.steps[step]
-    for run in known[:1]:
-        late = not begin.began or time_of(run.begun) >= moment_of(begin.began)
-        return run.steps[step] if late and not run.begun.get("slurm_job") else None
-    return None
+    began = moment_of(begin.began) if begin.began else None
+    last: Run | None = None
+    for name in run_ids(runs):  # many, if other steps began while this one was at work
+        run = read_run(runs / name, brief=True)
+        if "time" not in run.begun:
+            continue
+        if step in run.steps:
+            if begin.id and run.begun.get("slurm_job") == f"{begin.id}.{begin.restart}":
+                return run.steps[step]
+            last = last or run
+        if time_of(run.begun) < began - _CLOCKS if began is not None else last is not None:
+            break
+    if last is None or last.begun.get("slurm_job"):
+        return None
+    return last.steps[step] if began is None or time_of(last.begun) >= began else None
 
 
 def _lines(path: Path) -> list[str]:

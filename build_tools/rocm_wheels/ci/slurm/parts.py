@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,5 +96,7 @@ def shortest(jobs: Iterable[Job], queued: Collection[Job]) -> list[str]:
     )
 
 
-def _order(job: Job) -> tuple[int | str, int]:
-    return job.id, -1 if job.task is None else job.task
+def _order(job: Job) -> tuple[int, str, int]:
+    """Sort by ids; those that are yet to be given, which are names, come last."""
+    known = isinstance(job.id, int)
+    return int(job.id) if known else sys.maxsize, str(job.id), -1 if job.task is None else job.task

@@ -13,7 +13,7 @@ from rocm_wheels.ci.slurm import cluster
 from rocm_wheels.ci.slurm.arrays import ARRAY_SIZE, Array, arranged, arrays_of
 from rocm_wheels.ci.slurm.cluster import Job
 from rocm_wheels.ci.slurm.deciding import Decision, decide
-from rocm_wheels.ci.slurm.judging import lost
+from rocm_wheels.ci.slurm.judging import found_done, lost
 from rocm_wheels.ci.slurm.parts import Part, beside, dependency, parts_of, shortest
 from rocm_wheels.ci.slurm.records import Folder, Ledger
 from rocm_wheels.ci.slurm.script import Site, environment_of, job_script
@@ -69,6 +69,11 @@ class Submission:
                 f"SBATCH_CLUSTERS={other}: squeue does not read it, so jobs there would not be found",
                 tip="set SLURM_CLUSTERS in its place, which all of Slurm's programs read",
             )
+        if (several := env.get("SLURM_CLUSTERS", "")) == "all" or "," in several:
+            raise UsageError(
+                f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait for those of another",
+                tip="name one cluster",
+            )
         clean = {name: value for name, value in env.items() if name != RECORD_VARIABLE}
         return cls(Folder(plan.resolve()), file, site, clean, cpus, in_arrays)
 
@@ -109,13 +114,14 @@ class Submission:
 
     def look(self, *, queued: bool = True) -> tuple[Ledger, dict[str, StepState]]:
         """Return which jobs there are, and where each step is; ``queued``: ask the queue, too."""
+        written = self.folder.ledger()  # first: what is submitted meanwhile is in the queue by its name
         queue = cluster.queue(self.env) if queued else []
-        ledger = adopted(self.folder, self.file.plan, self._ledger(queue), queue)
+        ledger = adopted(self.folder, self.file.plan, self._of_this_plan(written, queue), queue)
         return ledger, states(self.folder, self.file.plan, ledger, queue)
 
-    def _ledger(self, queue: Sequence[cluster.Queued]) -> Ledger:
-        """Read the ledger; that of a plan that was here before counts no more once its jobs have ended."""
-        ledger, digest = self.folder.ledger(), self.folder.digest()
+    def _of_this_plan(self, ledger: Ledger, queue: Sequence[cluster.Queued]) -> Ledger:
+        """Return a ledger; that of a plan that was here before counts no more once its jobs have ended."""
+        digest = self.folder.digest()
         if ledger.plan in ("", digest):
             return replace(ledger, plan=digest)
         ids = [one.job for one in queue]
@@ -164,6 +170,10 @@ class Submission:
         cluster.partition(cluster.partitions(self.env), self.site.partition)
         with self.alone("submit"):
             ledger, decided = self.decisions(plan, retry_failed=retry_failed, but_cancelled=but_cancelled)
+            if any(one.submits and one.state.state == "done" for one in decided):
+                plan = self.now()  # it was done since this was planned, as a rule
+                ledger, decided = self.decisions(plan, retry_failed=retry_failed, but_cancelled=but_cancelled)
+            self._note_done(decided)
             sizes = self.sizes(decided)
             say_notes(sizes)
             if self.folder.ledger().plan not in ("", ledger.plan):
@@ -200,6 +210,13 @@ class Submission:
                     known[step] = replace(known[step], state=StepState(step, "waiting", job))
         self.folder.write_ledger(ledger)
         return list(known.values())
+
+    def _note_done(self, decided: Iterable[Decision]) -> None:
+        """Note what is done though its job has not told so: lost at the very end, or done by hand."""
+        for one in decided:
+            if one.action == "done" and one.state.job is not None and one.state.state != "done":
+                end = found_done(self.folder, one.step.id, str(one.state.job))
+                self.folder.write_end(one.step.id, end)
 
     def _kept(self, decided: Iterable[Decision], *, retry_failed: bool) -> list[Decision]:
         """Return decisions once jobs that were lost are counted: no attempt is left to some."""
