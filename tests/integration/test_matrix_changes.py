@@ -29,6 +29,8 @@ def test_files_that_a_branch_changed(tmp_path: Path) -> None:
         changed_since(tmp_path / "kept", "HEAD")
     with pytest.raises(UsageError, match="there is no commit no-such-ref"):
         changed_since(tmp_path, "no-such-ref")
+    with pytest.raises(UsageError, match="there is no commit '' in"):
+        changed_since(tmp_path, "")
 
 
 def test_a_commit_that_is_not_there_is_said() -> None:

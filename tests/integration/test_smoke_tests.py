@@ -433,6 +433,8 @@ def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     (site / "torch.py").touch()
     code, words = said(tmp_path / "env" / "bin" / "python")
     assert code == 16 and "pytest is not installed in" in words and "-m pip install pytest" in words
+    code, words = said(Path("/bin/true"))
+    assert code == 2 and "/bin/true is no Python" in words
     code, words = said(tmp_path / "nowhere")
     assert code == 2 and "there is no Python" in words
 

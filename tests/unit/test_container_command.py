@@ -310,7 +310,9 @@ def test_devices_of_a_machine(tmp_path: Path) -> None:
     assert [one.everyone for one in found] == [True, False, False, False]
 
 
-def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(tmp_path: Path) -> None:
+def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = Asked("therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True)
     with pytest.raises(HostError, match="no /dev/kfd"):
         request_of(asked, ME, {}, tmp_path)
@@ -320,6 +322,9 @@ def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(tmp_path: 
     assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
     assert line.endswith(" ls group-of:/dev/x")
     assert "--group-add keep-groups" in " ".join(words_of(compose(PODMAN, ME, shown)))
+    assert "and asks there who owns them" in capsys.readouterr().err
+    request_of(replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path)
+    assert "has GPUs\n" in capsys.readouterr().err
     root = words_of(compose(DOCKER, replace(ME, uid=0, gid=0), shown))
     assert "--device" in root and "--group-add" not in root
 

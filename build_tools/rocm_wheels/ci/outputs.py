@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import UsageError, named
 
 VARIABLE = "GITHUB_OUTPUT"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -32,5 +32,9 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
         raise UsageError(
             f"{VARIABLE} names {place}, which cannot be a file: a folder is there, or none above it"
         )
-    with place.open("a", encoding="utf-8") as file:
-        file.write("".join(said))
+    try:
+        with place.open("a", encoding="utf-8") as file:
+            file.write("".join(said))
+    except OSError as failure:
+        named(failure, place)
+        raise

@@ -65,7 +65,10 @@ if TYPE_CHECKING:
     "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
 )
 @click.option(
-    "--cheapest", is_flag=True, help="Only the cheapest cell of each line and platform: it stands for others."
+    "--cheapest",
+    is_flag=True,
+    help="Only one cell of each line and platform, which stands for others: the cheapest that is tested,"
+    " or that there is.",
 )
 @click.option(
     "--runs",

@@ -25,14 +25,14 @@ def show_cell(selection: Selection, text: str, *, as_json: bool) -> None:
     """Print why a cell is built or not, with every reason."""
     from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
     from rocm_wheels.ci.matrix.places import absent, unplaced
-    from rocm_wheels.ci.matrix.shown import explained
+    from rocm_wheels.ci.matrix.shown import explained, kinds_of
     from rocm_wheels.model.ci import ci_table
 
     table, cell = ci_table(), parse_cell(text)
     check_cell(table, cell)
     against = list(reasons(table, selection, cell))
     built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
-    without = [f"without {' '.join(one.tests)}: {one.reason}" for one in exceptions(table, cell)]
+    without = [f"without {kinds_of(one.tests)} tests: {one.reason}" for one in exceptions(table, cell)]
     notes = [*without, *absent([cell]), *unplaced([cell])] if built is not None else []
     if as_json:
         reasons_said = [{"reason": one.reason, "source": one.source} for one in against]

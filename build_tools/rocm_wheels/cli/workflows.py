@@ -65,11 +65,14 @@ def show(name: str) -> None:
     from rocm_wheels.records import did_you_mean
 
     made = texts(ci_table(), actions_table())
-    wanted = name if name.endswith(".yml") else f"{name}.yml"
+    wanted, known = (
+        name if name.endswith(".yml") else f"{name}.yml",
+        [one.removesuffix(".yml") for one in made],
+    )
     if wanted not in made:
         raise UsageError(
-            f"there is no workflow {name!r}{did_you_mean(wanted, made)}",
-            tip=f"there are {', '.join(one.removesuffix('.yml') for one in made)}",
+            f"there is no workflow {name!r}{did_you_mean(name.removesuffix('.yml'), known)}",
+            tip=f"there are {', '.join(known)}",
         )
     click.echo(made[wanted], nl=False)
 

@@ -29,7 +29,7 @@ _UNCOVERED = "nightly"
 class Runner(Record):
     """Machines with one label, and how much of the work they get beside others."""
 
-    label: str = Field(min_length=1)
+    label: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")  # it is written into workflows
     share: int = Field(default=1, gt=0)
 
 
@@ -85,6 +85,13 @@ class Trigger(Record):
     pythons: tuple[str, ...] = Field(min_length=1)
     lines: Lines
     tests: tuple[Test, ...]
+
+    @field_validator("pythons", "tests")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({*value}) < len(value):
+            raise ValueError("a value is given twice")
+        return value
 
 
 class Builders(Record):
@@ -207,6 +214,13 @@ class CiTable(FactTable):
         for line in (*told, *(line for one in exceptions for line in one.lines)):
             if line not in lines:
                 raise ValueError(f"there is no release line {line}{did_you_mean(line, lines)}")
+        pythons = {
+            python for line in all_lines() for python in (*line.pythons.values, *line.free_threaded.values)
+        }
+        said_of = (*(one.pythons for one in self.triggers.values()), *(one.pythons for one in exceptions))
+        for python in (python for some in said_of for python in some):
+            if python not in pythons:
+                raise ValueError(f"no release line has Python {python}{did_you_mean(python, pythons)}")
         for named in (named for one in exceptions for named in one.families):
             if named not in self.every_family:
                 raise ValueError(f"`excluded` or `untested` names {named}, which is not built")

@@ -79,7 +79,11 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
         what=f"asking {python} what is installed",
         tip="name a Python that has torch: --target-python .venv/bin/python",
     )
-    answer = json.loads(said)
+    try:
+        answer = json.loads(said)
+    except ValueError as cause:
+        tip = "name a Python that has torch: --target-python .venv/bin/python"
+        raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from cause
     if not answer["there"]["torch"]:
         raise ChecksError(
             f"torch is not installed in {python}",
@@ -104,6 +108,11 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
         devices=tuple(str(one["arch"]) for one in facts.get("devices", ())),
         python_version=answer["python"],
     )
+
+
+def devices_of(python: Path, looking: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the targets of the GPUs that the torch of a Python sees in an environment, in its order."""
+    return tuple(str(one["arch"]) for one in _facts(python, looking, env).get("devices", ()))
 
 
 def _facts(python: Path, looking: Path, env: Mapping[str, str]) -> dict[str, Any]:

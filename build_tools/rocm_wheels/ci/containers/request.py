@@ -86,7 +86,7 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
         folder=asked.here,
         mounts=mounts,
         variables=tuple(set_here.values()),
-        gpu=_gpus(asked, root) if asked.gpu else (),
+        gpu=_gpus(asked, machine, root) if asked.gpu else (),
         shared_memory=asked.shared_memory,
         network=asked.network,
         stdin=asked.stdin,
@@ -94,13 +94,14 @@ def request_of(asked: Asked, machine: Machine, env: Mapping[str, str], root: Pat
     )
 
 
-def _gpus(asked: Asked, root: Path) -> tuple[Device, ...]:
+def _gpus(asked: Asked, machine: Machine, root: Path) -> tuple[Device, ...]:
     try:
         return gpu_devices(root)
     except HostError as missing:
         if not asked.for_any_machine:
             raise
-        log.warn(f"{missing.message}; the line is for a machine that has GPUs, and asks there who owns them")
+        asks = ", and asks there who owns them" if machine.uid else ""
+        log.warn(f"{missing.message}; the line is for a machine that has GPUs{asks}")
         return gpu_devices_elsewhere()
 
 

@@ -20,6 +20,8 @@ def named_files(repository: Path, names: Iterable[str]) -> list[str]:
         path = Path(os.path.normpath(repository / name))
         if not path.is_relative_to(repository) or path == repository:
             raise UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
+        if path.is_dir() and not path.is_symlink():
+            raise UsageError(f"--changed {name} is a folder", tip="name the files in it that have changed")
         if not os.path.lexists(path):
             log.warn(f"--changed: there is no {path}; it counts as a file that was removed")
         found.append(path.relative_to(repository).as_posix())
@@ -43,7 +45,7 @@ def changed_since(repository: Path, ref: str) -> list[str]:
         raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
     except (GitCommandError, BadName, ValueError) as cause:
         tip = "a shallow clone may not have it: git fetch origin REF, with --deepen where it ends before it"
-        raise UsageError(f"there is no commit {ref} in {repository}", tip=tip) from cause
+        raise UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause
     if not base:
         raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
     if set(ref) == {"0"}:

@@ -8,9 +8,11 @@ from typing import Any
 from rocm_wheels.ci.matrix.cells import Built, Cell, Left, Matrix
 from rocm_wheels.ci.matrix.costs import Prices, all_of
 from rocm_wheels.ci.matrix.savings import Saving
+from rocm_wheels.model.ci import Test
 from rocm_wheels.words import counted
 
 _MOST = 2
+_OF_TORCH = {"tests": "torch's own"}
 
 
 def cells_table(cells: Sequence[Built], prices: Prices) -> str:
@@ -39,7 +41,7 @@ def _tests_of(group: Sequence[Built]) -> str:
     """Return what is tested where, every machine; Pythons are named where not all are tested alike."""
     kinds: dict[str, list[Built]] = {}
     for one in group:
-        kinds.setdefault(one.untested or " ".join(one.tests), []).append(one)
+        kinds.setdefault(one.untested or kinds_of(one.tests), []).append(one)
     said = []
     for kind, mine in kinds.items():
         machines = ", ".join(dict.fromkeys(one.tester for one in mine if one.tester))
@@ -48,12 +50,17 @@ def _tests_of(group: Sequence[Built]) -> str:
     return "; ".join(said)
 
 
+def kinds_of(tests: Sequence[Test]) -> str:
+    """Return kinds of tests as people say them: ``smoke and torch's own``."""
+    return " and ".join(_OF_TORCH.get(one, one) for one in tests)
+
+
 def left_table(left: Sequence[Left]) -> str:
     """Return every reason for which cells are left out, with how many and which."""
     reasons: dict[str, list[Cell]] = {}
     for one in left:
         reasons.setdefault(one.reason, []).append(one.cell)
-    said = [f"{len(left)} cells are left out (--explain CELL says where a reason is stated):"]
+    said = [f"{counted(len(left), 'cell')} left out (--explain CELL says where a reason is stated):"]
     for reason, cells in reasons.items():
         more = f" and {len(cells) - _MOST} more" if len(cells) > _MOST else ""
         said.append(f"  {len(cells):>3}  {reason}: {', '.join(map(str, cells[:_MOST]))}{more}")
@@ -66,7 +73,7 @@ def explained(
     """Return why a cell is built with ``notes`` on it, or every reason why it is not."""
     if built is not None:
         tests = (
-            f"tested: {' '.join(built.tests)} on {built.tester}"
+            f"tested: {kinds_of(built.tests)} on {built.tester}"
             if built.tests
             else f"untested: {built.untested}"
         )
