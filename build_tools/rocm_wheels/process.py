@@ -81,8 +81,7 @@ def run(
             sink = log.open("a", encoding="utf-8", errors="replace")
             sink.write(f"$ {shell_line(argv, cwd=cwd)}\n")
         assert child.stdout is not None
-        for raw in _pieces(child.stdout):
-            expired.heard()
+        for raw in _pieces(child.stdout, expired.heard):
             line = hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets)
             if calm is not None and calm(line):
                 expired.no_longer()
@@ -266,10 +265,11 @@ class _Watchdog:
             self._thread.join()
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield what a program prints, as soon as a line ends or is about to be drawn over."""
+def _pieces(stream: IO[bytes], heard: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what a program prints, as soon as a line ends or is drawn over; ``heard`` knows of each dot."""
     rest = b""
     while chunk := os.read(stream.fileno(), 1 << 16):
+        heard()
         *whole, rest = _ENDS.split(rest + chunk)
         for text, end in zip(whole[::2], whole[1::2], strict=True):
             yield text + end

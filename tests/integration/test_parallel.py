@@ -90,7 +90,8 @@ def test_each_thread_notes_programs_where_its_caller_does(tmp_path: Path) -> Non
 
 
 def test_a_silent_program_is_ended_and_one_that_draws_progress_is_not() -> None:
-    drawing = "import sys, time\nfor n in range(8): print(n, end='\\r', flush=True); time.sleep(0.2)"
+    # at last a line of dots that takes longer than it may be silent
+    drawing = "import time\nfor n in range(10): print(n, end='.\\r'[n < 3], flush=True); time.sleep(0.2)"
     drawn: list[str] = []
     process.run([sys.executable, "-c", drawing], env=ENV, silence=1.2, on_line=drawn.append)
     then_silent = "import time; print('all is here', flush=True); time.sleep(1)"

@@ -179,13 +179,13 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     install_torch(tmp_path / "site", lock=None, more=CUDA)
     torch = Distribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    order = replace(order, target=replace(order.target, installed=(torch,)))
+    order = replace(order, target=replace(order.target, installed=(torch,)), seen=lambda env: [])
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     uses, other, gone, quits = run_on(order, place, tmp_path / "results", lambda _: None).parts
     assert (uses.devices, uses.fault) == (("gfx1100:xnack-",), "torch used gfx1100:xnack-, not gfx942")
     assert "passed" not in other.counts and "the tests import torch from" in other.bad[0].reason
-    assert (gone.counts, gone.fault) == ({"skipped": 1}, "")
+    assert (gone.counts, gone.fault) == ({"skipped": 1}, "torch does not see the gfx942 any more")
     assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +135,7 @@ class _Several(click.Command):
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
-    from rocm_wheels.testing.target import ask_target
+    from rocm_wheels.testing.target import ask_target, devices_of
     from rocm_wheels.workspace import home
 
     if given["after"] is not None:
@@ -142,10 +144,12 @@ def command(**given: Any) -> int:
     started_by = env.pop(_STARTED_BY, "") or sys.executable
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
     python = program(given["target_python"] or Path(started_by))
-    target = ask_target(python, home() / "smoke-tests" / "looking.py", env)
+    looking = home() / "smoke-tests" / "looking.py"
+    target = ask_target(python, looking, env)
     sources = test_sources(given, target, env)
     there = _places(given, target, env)
     order = _order(given, target, sources, addopts, there[0].env)
+    order = replace(order, seen=partial(devices_of, python, looking))
     if given["dry_run"]:
         _show_plan(order, there)
         return 0

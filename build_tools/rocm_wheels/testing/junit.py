@@ -11,13 +11,18 @@ from rocm_wheels.testing.results import Results, TestResult
 from rocm_wheels.workspace import write_whole
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAGS = {
+TAGS = {
     "failed": "failure",
     "crashed": "error",
     "timeout": "error",
     "missing": "error",
     "skipped": "skipped",
 }
+
+
+def in_xml(text: str) -> str:
+    """Return text without characters that XML has not."""
+    return _NOT_XML.sub("?", text)
 
 
 def write_junit(path: Path, results: Results) -> None:
@@ -35,8 +40,8 @@ def write_junit(path: Path, results: Results) -> None:
             group = ".".join([*name.split(), file.removesuffix(".py")]).rstrip(".")
             about = {"classname": group, "name": test, "time": f"{one.seconds:.3f}"}
             case = ET.SubElement(suite, "testcase", about)
-            if tag := _TAGS.get(one.outcome):
-                said = _NOT_XML.sub("?", one.reason)
+            if tag := TAGS.get(one.outcome):
+                said = in_xml(one.reason)
                 found = ET.SubElement(case, tag, {"message": said.partition("\n")[0], "type": one.outcome})
                 found.text = said
     ET.indent(root, " ")
@@ -44,7 +49,7 @@ def write_junit(path: Path, results: Results) -> None:
 
 
 def _counts(tests: tuple[TestResult, ...] | list[TestResult]) -> dict[str, str]:
-    outcomes = [_TAGS.get(one.outcome, "") for one in tests]
+    outcomes = [TAGS.get(one.outcome, "") for one in tests]
     return {
         "tests": str(len(tests)),
         "failures": str(outcomes.count("failure")),

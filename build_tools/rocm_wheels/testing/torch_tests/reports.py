@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from rocm_wheels.testing.junit import TAGS, in_xml
 from rocm_wheels.testing.torch_tests.outcomes import Verdict
 from rocm_wheels.workspace import write_whole
 
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAGS = {
-    "failed": "failure",
-    "crashed": "error",
-    "timeout": "error",
-    "missing": "error",
-    "skipped": "skipped",
-}
 KNOWN = "known: "
 
 
@@ -44,7 +36,7 @@ def write_report(path: Path, name: str, verdicts: Sequence[Verdict], *, when: st
         about = {"classname": classname, "name": test or one.test.name, "time": f"{one.test.seconds:.3f}"}
         case = ET.SubElement(suite, "testcase", about)
         if tag:
-            said = _NOT_XML.sub("?", _words(one))
+            said = in_xml(_words(one))
             found = ET.SubElement(case, tag, {"message": said.partition("\n")[0], "type": one.test.outcome})
             found.text = said
     ET.indent(root, " ")
@@ -52,7 +44,7 @@ def write_report(path: Path, name: str, verdicts: Sequence[Verdict], *, when: st
 
 
 def _tag(one: Verdict) -> str:
-    return "skipped" if one.known and one.test.outcome == "failed" else _TAGS.get(one.test.outcome, "")
+    return "skipped" if one.known and one.test.outcome == "failed" else TAGS.get(one.test.outcome, "")
 
 
 def _words(one: Verdict) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from rocm_wheels import __version__, log
-from rocm_wheels.errors import ChecksError, UsageError
+from rocm_wheels.errors import ChecksError, RocmWheelsError, UsageError
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import Platform
@@ -47,6 +47,7 @@ class Order:
     """What is to be run, for every GPU alike. ``files`` are the wheels that are installed, by sha256.
 
     ``limits``: seconds that a test may say nothing, and that a file may take. ``fresh``: not to carry on.
+    ``seen`` tells which GPU targets torch sees in an environment; None, where nobody is to ask it.
     """
 
     target: Target
@@ -59,6 +60,7 @@ class Order:
     files: Mapping[str, str]
     limits: tuple[float, float]
     fresh: bool = False
+    seen: Callable[[Mapping[str, str]], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,12 @@ def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]
                 log.note(f"{part.name}: done already")
                 continue
             log.note(f"{part.name} on {place.label} ({number + 1} of {len(order.parts)})")
+            lost: str | None = None
             try:
-                run_part(running, part)
+                ended = run_part(running, part)
+                lost = _lost(order, ended, place.gfx, running.env)
             finally:
-                found = _result(running, part, results, known)
+                found = _result(running, part, results, known, lost)
                 parts = (*results.parts[:number], found, *results.parts[number + 1 :])
                 results = results.model_copy(update={"parts": parts})
                 write_record(folder, results)
@@ -205,8 +209,31 @@ def _blank(order: Order, gfx: str | None) -> TorchResults:
     )
 
 
-def _result(running: Running, part: Part, results: TorchResults, known: KnownHere) -> PartResult:
-    """Return what came of a file so far, with its report, where it was run to its end."""
+def _lost(order: Order, ended: Outcomes, gfx: str | None, env: Mapping[str, str]) -> str:
+    """Say that a file did not run on its GPU: on another one, or on none, for it is not there any more.
+
+    A driver that one file left in ruins makes the tests of all others vanish, which is nothing that fails.
+    """
+    if gfx is None:
+        return ""
+    if others := [one for one in ended.devices if base_target(one) != base_target(gfx)]:
+        return f"torch used {', '.join(others)}, not {gfx}"
+    if ended.devices or order.seen is None:
+        return ""
+    try:
+        seen = {base_target(one) for one in order.seen(env)}
+    except RocmWheelsError as cause:
+        return f"torch does not tell any more which GPUs it sees: {cause}"
+    return "" if base_target(gfx) in seen else f"torch does not see the {gfx} any more"
+
+
+def _result(
+    running: Running, part: Part, results: TorchResults, known: KnownHere, lost: str | None
+) -> PartResult:
+    """Return what came of a file so far, with its report, where it was run to its end.
+
+    ``lost`` is what is wrong with its GPU, None where nobody came to look.
+    """
     found: Outcomes = read_outcomes(running.outcomes(part))
     why = found.over or "the run was ended before"
     verdicts = judged(found.all(f"not run: {why}"), known)
@@ -214,24 +241,18 @@ def _result(running: Running, part: Part, results: TorchResults, known: KnownHer
         part.name,
         verdicts,
         found.left_out,
-        complete=found.over is not None,
-        fault=found.over or _other_gpu(found.devices, results.gfx),
+        complete=found.over is not None and lost is not None,
+        fault="; ".join(filter(None, [found.over, lost])),
         unchosen=found.unchosen,
         devices=found.devices,
     )
-    if found.over is None:
+    if not said.complete:
         return said
     report = Path("junit", f"{part.slug}.xml")
     (running.folder / "junit").mkdir(exist_ok=True)
     write_report(running.folder / report, part.name, verdicts, when=results.when, host=results.host)
     digest = digest_of_file(running.folder / report)
     return said.model_copy(update={"report": report.as_posix(), "sha256": digest})
-
-
-def _other_gpu(devices: Sequence[str], gfx: str | None) -> str:
-    """Say that a file ran on another GPU than was asked for; "" where it did not."""
-    others = [one for one in devices if gfx is not None and base_target(one) != base_target(gfx)]
-    return f"torch used {', '.join(others)}, not {gfx}" if others else ""
 
 
 def _now() -> str:
