@@ -12,7 +12,7 @@ import pytest
 from test_slurm_faked import Arrays, Faked, Submitted, fake
 from tiny_projects import Ended
 
-from rocm_wheels.ci.slurm import cluster
+from rocm_wheels.ci.slurm import cluster, submitting
 from rocm_wheels.ci.slurm.cluster import Job, Queued
 from rocm_wheels.ci.slurm.records import Ledger
 from rocm_wheels.ci.slurm.script import Site
@@ -139,3 +139,7 @@ def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
     monkeypatch.setattr(cluster, "queue", asked)
     _, found = submission.look()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
+    monkeypatch.setattr(submitting, "_PATIENCE_SECONDS", 0.01)
+    refused = pytest.raises(cluster.Unanswered, match="is in use by")  # --wait asks again
+    with submission.alone("submit"), refused, submission.alone("submit"):
+        pass

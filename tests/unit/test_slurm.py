@@ -264,6 +264,9 @@ def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
     assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
     stuck = StepState("a", "waiting", Job(1), "DependencyNeverSatisfied")
     assert actions(a=stuck) == ["renew", "submit", "submit"]
+    behind_it = StepState("b", "waiting", Job(2), "DependencyNeverSatisfied")
+    assert actions(a=failed, b=behind_it) == ["stopped", "leave", "held back"]
+    assert actions(retry_failed=True, a=failed, b=behind_it) == ["submit", "renew", "submit"]
     array = alone("c")
     assert dependency(array, three().steps["c"], {"a": Job(1), "b": Job(2)}) == "afterok:1,afterany:2"
     assert dependency(array, three().steps["c"], {"b": Job(2)}) == "afterany:2"

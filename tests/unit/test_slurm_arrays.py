@@ -16,7 +16,7 @@ from rocm_wheels.ci.slurm.cluster import Job
 from rocm_wheels.ci.slurm.deciding import decide
 from rocm_wheels.ci.slurm.judging import Said, classify, counted, delay, judge
 from rocm_wheels.ci.slurm.parts import beside, dependency, parts_of, shortest
-from rocm_wheels.ci.slurm.records import Begin, Folder
+from rocm_wheels.ci.slurm.records import Begin, End, Folder
 from rocm_wheels.ci.slurm.script import Site, directives, job_script
 from rocm_wheels.ci.slurm.sizes import Size
 from rocm_wheels.ci.slurm.states import StepState
@@ -27,6 +27,7 @@ from rocm_wheels.pipeline.record.writing import new_run
 
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
 SMALL = Size(2, None, None, 30)
+NO_NETWORK = End("4_1", 0, "n1", "x", 11, "network", "no route to host", again=True, failures=1)
 
 
 def five_pythons(folder: Path, targets: str = "gfx942,gfx1100,gfx1201") -> Plan:
@@ -113,7 +114,13 @@ def test_tasks_that_were_lost_are_submitted_again_and_those_that_waited_for_them
         ("build-pytorch", "1", "aftercorr:100,afterany:5"),
         ("build-apex", "1", "aftercorr:101,afterany:6"),
     ]
-    is_now("build-triton-cp313", "lost")
+    found["build-triton-cp311"] = replace(found["build-triton-cp311"], state="again", end=NO_NETWORK)
+    is_now("build-triton-cp313", "lost")  # it need not wait for the network of another
+    assert [one[:2] for one in submitted(plan, arrays, found)][:2] == [
+        ("build-triton", "3"),
+        ("build-triton", "1"),
+    ]
+    is_now("build-triton-cp311", "lost")
     found["build-apex-cp312"] = StepState("build-apex-cp312", "not submitted")
     again = submitted(plan, arrays, found)
     assert again[0] == ("build-triton", "1,3%1", "afterany:4")

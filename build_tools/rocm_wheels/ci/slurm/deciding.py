@@ -72,6 +72,8 @@ def _at_work(step: Step, state: StepState, decided: Mapping[str, Decision]) -> t
     if state.state != "waiting":
         return "leave", state.state
     changed = [name for name in (*step.after, *step.behind) if decided[name].submits]
+    if any(decided[name].action in ("stopped", "held back") for name in step.after):
+        return "leave", state.state  # Slurm takes it back; a new one would begin without what it needs
     if changed:
         return "renew", f"it waits for another job of {changed[0]}"
     if "DependencyNeverSatisfied" in state.why:

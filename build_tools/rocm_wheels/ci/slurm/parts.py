@@ -47,14 +47,18 @@ def parts_of(
     jobs: Mapping[str, Job],
     network_delay: float,
 ) -> list[Part]:
-    """Return what is to be submitted of an array. ``decided``: about those of its steps that are."""
+    """Return what is to be submitted of an array. ``decided``: about those of its steps that are.
+
+    First what may begin first: where tasks are one by one, a part waits for the parts before it.
+    """
     found: dict[tuple[Size, int, str], list[Step]] = {}
     for one in decided:
         end = one.state.end if one.state.state == "again" else None
         after = 0 if end is None else delay(end, network_delay)
         key = (sizes[one.step.id], after, dependency(array, one.step, jobs))
         found.setdefault(key, []).append(one.step)
-    return [Part(array, tuple(steps), size, after) for (size, after, _), steps in found.items()]
+    parts = sorted(found.items(), key=lambda part: (part[0][1], part[0][2].count(":")))
+    return [Part(array, tuple(steps), size, after) for (size, after, _), steps in parts]
 
 
 def beside(array: Array, decided: Iterable[Decision], jobs: Mapping[str, Job]) -> list[Job]:

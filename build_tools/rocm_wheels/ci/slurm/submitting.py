@@ -33,6 +33,10 @@ from rocm_wheels.workspace import WAIT, Workspace, exclusive, write_whole
 _PATIENCE_SECONDS = 60  # for another submission: a call of sbatch takes a part of a second
 
 
+class InUse(cluster.Unanswered):
+    """Somebody else submits or cancels jobs of the plan, and takes long."""
+
+
 @dataclass(frozen=True)
 class Submission:
     """A plan that is submitted from here. ``env``: what the jobs get, and Slurm's programs."""
@@ -184,7 +188,7 @@ class Submission:
 
     def alone(self, what: str) -> AbstractContextManager[None]:
         """Wait until nobody else submits or cancels jobs of this plan, and keep others from it."""
-        return exclusive(self.folder.path, what=what, tip=WAIT, patience=_PATIENCE_SECONDS)
+        return exclusive(self.folder.path, what=what, tip=WAIT, patience=_PATIENCE_SECONDS, error=InUse)
 
     def _do(
         self, ledger: Ledger, decided: list[Decision], sizes: Mapping[str, Size], *, retry_failed: bool
