@@ -15,24 +15,25 @@ from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import Project
 from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.commits import is_tagged
+from rocm_wheels.sources.configuration import Configuration, configuration, configure
 from rocm_wheels.sources.files import load_times, restore_times, save_times
-from rocm_wheels.sources.git import Git, git_directory, without_private_filters
+from rocm_wheels.sources.git import Git, git_directory, without_filters
 from rocm_wheels.sources.hipify import settled, translate
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import Wanted, is_shallow, under_way, was_cut
 from rocm_wheels.sources.network.mirrors import obtain, refuse_inside
-from rocm_wheels.sources.network.prefetch import Here, configuration, fetch_submodules
+from rocm_wheels.sources.network.prefetch import Here, fetch_submodules
 from rocm_wheels.sources.network.transport import Transport
-from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage
+from rocm_wheels.sources.patches.apply import check_request, refuse_early, stage, standing
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.place import REPOSITORY, is_fresh, make_place, nearest, take_back
 from rocm_wheels.sources.recover import MARK, clear_leftovers, rescue_all
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, read_state, write_state
-from rocm_wheels.sources.trees import Part, has_commit, head_and_place, is_whole, repositories
+from rocm_wheels.sources.trees import Part, has_commit, is_whole, repositories
 from rocm_wheels.sources.unfinished import refuse_unfinished
 from rocm_wheels.workspace import exclusive
 
@@ -111,13 +112,23 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
             if (before is not None and before.operation is not None) or was_cut(place):
                 clear_leftovers(place, env)
             with under_way(place):
-                commit = _prepare(request, place, before, commit, source, env=env)
+                ready = _prepare(request, place, before, commit, source, env=env)
+            commit = ready.commit
             made = []  # from here on there is something to keep
-            head = _bring(request, place, before, commit, env=env, python=python)
+            head = _bring(request, place, before, ready, env=env, python=python)
     finally:
         take_back(made, directory)
     log.note(f"{directory} is at {commit[:12]}" + (f", HEAD {head[:12]}" if head != commit else ""))
     return CheckoutResult(directory, replace(pin, commit=commit), head, True)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A repository with the wanted commit in it, and its configuration; ``made`` by this run."""
+
+    commit: str
+    known: Configuration
+    made: bool
 
 
 def _is_as_wanted(
@@ -154,11 +165,12 @@ def _prepare(
     source: str,
     *,
     env: Mapping[str, str],
-) -> str:
+) -> _Ready:
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
     linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
-    fresh = not linked and not all((place / name).exists() for name in REPOSITORY)
+    there = {name for name in REPOSITORY if (place / name).exists()}
+    fresh, made = not linked and there != REPOSITORY, not linked and not there
     if fresh or (state is not None and state.operation is not None):
         blank = State(
             remote.without_credentials(pin.origin),
@@ -170,9 +182,9 @@ def _prepare(
         write_state(place, state or blank)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
     known = configuration(plain)
-    if known.get("extensions.objectformat", "sha1") != "sha1":
+    if known.values.get("extensions.objectformat", "sha1") != "sha1":
         raise remote.no_sha256(f"the repository in {request.directory}")
-    origin = known.get("remote.origin.url", "")
+    origin = known.origin
     if origin != pin.origin and state is None and not fresh:
         what = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
         raise SourceError(
@@ -180,59 +192,49 @@ def _prepare(
             tip="name another folder with --checkout-dir"
             + (", or give that origin with --gitrepo-origin" if origin else ""),
         )
-    if not is_whole(plain, commit):
+    if made or not is_whole(plain, commit):
         depth = request.depth
         if depth is not None and has_commit(plain) and not is_shallow(plain):
             log.note("the checkout has its whole history already; --depth is not needed")
             depth = None
         wanted = Wanted(pin.origin, source)
         commit = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
-    return commit
-
-
-def _configure(git: Git, origin: str) -> None:
-    """Note the origin, and what lets the user's own git see the files as ours does."""
-    before = undo.configured_origin(git)
-    if before == origin:
-        return
-    if before:
-        log.note(f"origin was {shell.hide_credentials(before)}")
-    for key, value in (
-        ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-        ("core.autocrlf", "false"),
-        ("core.eol", "lf"),
-        ("remote.origin.url", origin),  # the last: with it, all are there
-    ):
-        git.text("config", "--replace-all", key, value)
+    return _Ready(commit, known, made)
 
 
 def _bring(
     request: CheckoutRequest,
     place: Path,
     state: State | None,
-    commit: str,
+    ready: _Ready,
     *,
     env: Mapping[str, str],
     python: Path,
 ) -> str:
-    """Bring the tree to ``commit``, patch and hipify it; return HEAD."""
-    git = without_private_filters(Git(request.directory, env))
+    """Bring the tree to the wanted commit, patch and hipify it; return HEAD."""
+    commit, known = ready.commit, ready.known
+    git = without_filters(Git(request.directory, env), known.values)
     refuse_early(git, commit, request.patches)
     if state is not None and state.operation is not None:
         refuse_unfinished(repositories(git), locks=False)  # a killed git of ours left those
         rescue_all(git, state, commit)
         parts = repositories(git)
     else:
-        parts = repositories(git)
+        parts = [Part("", git, "", place, "", "")] if ready.made else repositories(git)
         protect.refuse_own_work(parts, state)
     ours = written_by_us(parts, state)
     protect.refuse_in_the_way(git, commit, ours)
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     root = Here("", allowed, place, request.pin.origin, commit)
-    fetch_submodules(root, wanted=request.submodules, depth=request.depth, transport=request.transport)
+    there = {part.path: part.place for part in parts if part.path}
+    fetch_submodules(
+        root, there, known, wanted=request.submodules, depth=request.depth, transport=request.transport
+    )
     way_back = undo.remember(parts, state, ours) if request.patched_with else None
     with under_way(place):  # killed here, git leaves locks, and no operation is noted yet
-        _configure(git, request.pin.origin)  # refused, it stays; relative submodules need it from here on
+        configure(
+            git, place, known, request.pin.origin, made=ready.made
+        )  # refused, it stays; relative submodules need it from here on
         protect.keep_commits(parts, state, commit)
     before = {**list_all(parts, request.project, state), **load_times(place / OWN_FOLDER / TIMES)}
     save_times(place / OWN_FOLDER / TIMES, before)
@@ -246,7 +248,8 @@ def _bring(
     )
     begun = replace(state or new, operation="checkout")
     write_state(place, begun)
-    parts = write_files(parts, place, commit, ours, submodules=request.submodules)
+    moved = bool(there) or known.knows_submodules
+    parts = write_files(parts, place, commit, ours, submodules=request.submodules, moved=moved)
     new = replace(new, left=tag_all(parts))
     write_state(place, replace(new, operation="checkout"))
     try:
@@ -260,21 +263,21 @@ def _bring(
     git.text("update-ref", "-d", FETCHED_REF)
     write_state(place, settled(git, new))
     (place / OWN_FOLDER / TIMES).unlink()
-    return head_and_place(git)[0]
+    return new.left[""].head
 
 
 def _make_ours(
     request: CheckoutRequest, parts: Sequence[Part], place: Path, state: State, python: Path
 ) -> State:
     """Apply base patches, hipify, apply hipified patches; return the state of what lies there then."""
-    git, patches = parts[0].git, request.patches
+    patches = request.patches
     if patches is not None:
-        state = stage(git, place, state, patches.base, "base")
+        state = stage(parts, place, state, patches.base, "base")
     if request.hipify:
-        if request.patched_with:
-            parts = repositories(git)
-        state = translate(parts, request.project, state, commit=request.commit_hipify, python=python)[0]
+        state = translate(
+            standing(parts, state.left), request.project, state, commit=request.commit_hipify, python=python
+        )[0]
         write_state(place, replace(state, operation="checkout"))
         if patches is not None:
-            state = stage(git, place, state, patches.hipified, "hipified")
+            state = stage(parts, place, state, patches.hipified, "hipified")
     return state

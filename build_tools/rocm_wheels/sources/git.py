@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -206,12 +206,12 @@ def without_private_filters(git: Git) -> Git:
 
     A tree must not depend on whose machine wrote it. Git LFS stays: it gives everybody the same.
     """
-    if not git.succeeds("config", "--get-regexp", r"^filter\."):
-        return git
-    names = {
-        key.split(".", 1)[1].rsplit(".", 1)[0]
-        for key in git.fields("config", "-z", "--name-only", "--get-regexp", r"^filter\.")
-    }
+    return without_filters(git, git.fields("config", "-z", "--name-only", "--list"))
+
+
+def without_filters(git: Git, keys: Iterable[str]) -> Git:
+    """Switch off the content filters, but for Git LFS, that the ``keys`` of a configuration name."""
+    names = {key.split(".", 1)[1].rsplit(".", 1)[0] for key in keys if key.startswith("filter.")}
     off = [
         setting
         for name in sorted(names - {"lfs"})

@@ -159,7 +159,7 @@ def translate(
         generated: set[str] = set(state.generated) if state is not None else set()
         if project.hipify.script:
             before = side_by_side(lambda part: _listings(project, part), parts)
-            run_script(tree[0].git, project.hipify.script, python)
+            run_script(tree[0], project.hipify.script, python)
             found = side_by_side(
                 lambda item: _settle(project, item[0], *item[1]), zip(parts, before, strict=True)
             )
@@ -179,17 +179,18 @@ def translate(
     return new, tuple(changed)
 
 
-def run_script(git: Git, script: str, python: Path) -> None:
+def run_script(root: Part, script: str, python: Path) -> None:
     """Run the project's script in its tree, with its output in a log inside the repository.
 
     Raises SourceError when the script is missing or fails.
     """
+    git = root.git
     if not (git.directory / script).is_file():
         raise SourceError(
             f"{git.directory} has no {script}, which its recipe names for hipify",
             tip="check --repo-hashtag and --gitrepo-origin, or use --no-hipify",
         )
-    record = git_directory(git) / OWN_FOLDER / "hipify.log"
+    record = root.place / OWN_FOLDER / "hipify.log"
     process.run(
         [python, script],
         # compiled modules of the script would count as new files where they are not ignored

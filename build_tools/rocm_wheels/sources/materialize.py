@@ -37,11 +37,12 @@ def written_by_us(parts: Sequence[Part], state: State | None) -> list[str]:
 
 
 def write_files(
-    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, submodules: bool
+    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, submodules: bool, moved: bool
 ) -> list[Part]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
-    The commits of its submodules must be there: no server is asked. Returns the repositories then.
+    The commits of its submodules must be there: no server is asked. ``moved``: those that git knows
+    may come from elsewhere now. Returns the repositories then.
     """
     git = old[0].git
     remove_files(git.directory, ours)
@@ -53,7 +54,7 @@ def write_files(
             put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
     if wanted:
-        _update_submodules(git)
+        _update_submodules(git, moved=moved)
     new = repositories(git)
     if wanted:
         there = {part.path for part in new}
@@ -63,9 +64,10 @@ def write_files(
     return new
 
 
-def _update_submodules(git: Git) -> None:
+def _update_submodules(git: Git, *, moved: bool) -> None:
     """Put every submodule, recursively, at the commit that its parent names; no server is asked."""
-    git.text("submodule", "--quiet", "sync", "--recursive")
+    if moved:
+        git.text("submodule", "--quiet", "sync", "--recursive")
     near = git.setting("protocol.allow=never")
     near.text("submodule", "--quiet", "update", "--init", "--recursive", "--force", "--no-fetch")
 

@@ -21,7 +21,7 @@ from rocm_wheels.sources.trees import (
     GITLINK,
     Entry,
     Part,
-    entries,
+    differences,
     is_populated,
     refuse_unborn,
     seed_index,
@@ -83,10 +83,13 @@ def refuse_uncommitted(parts: Sequence[Part], state: State | None) -> None:
 
 def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
     """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files."""
-    known = set(ours) | set(git.fields("ls-files", "-z"))
+    # what index and target both have is in nobody's way
+    other = differences(git, "diff-index", "--cached", target)
+    wanted = [Entry(change.path, *change.before) for change in other if change.letter == "D"]
+    known = set(ours) | {change.path for change in other if change.letter != "D"}
     folders = {str(parent) for path in known for parent in PurePosixPath(path).parents}
     found = set()
-    for entry in entries(git, target):
+    for entry in wanted:
         if entry.path in known or entry.path in folders:
             continue
         above = reversed([str(parent) for parent in PurePosixPath(entry.path).parents if parent.parts])
@@ -172,14 +175,12 @@ def _files(parts: Sequence[Part], state: State | None, *, links: bool = False) -
 
 
 def _differences(git: Git, *command: str, links: bool) -> dict[str, str]:
-    """Return path → word for the raw output of a diff command."""
-    fields = git.fields(*command[:1], "--raw", "-z", "--no-renames", "--ignore-submodules=none", *command[1:])
-    found = {}
-    for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        old, new, _, _, letter = facts.lstrip(":").split(" ")
-        if links or GITLINK not in (old, new):
-            found[path] = _LETTERS.get(letter[:1], "changed")
-    return found
+    """Return path → word for what a diff command finds; submodules' other commits only with ``links``."""
+    return {
+        change.path: _LETTERS.get(change.letter, "changed")
+        for change in differences(git, *command)
+        if links or not change.of_submodule
+    }
 
 
 def _listed(head: str, lines: Sequence[str]) -> str:

@@ -61,6 +61,20 @@ class Part:
         return f"{self.path}/{path}" if self.path else path
 
 
+class Change(NamedTuple):
+    """What a diff found at a path: git's letter for it, and modes and object before; after."""
+
+    path: str
+    letter: str
+    before: tuple[str, str]
+    after: tuple[str, str]
+
+    @property
+    def of_submodule(self) -> bool:
+        """Tell whether there is or was a gitlink."""
+        return GITLINK in (self.before[0], self.after[0])
+
+
 @contextmanager
 def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]:
     """Give a git whose index is a copy of ``seed`` (an empty one without), and that skips no file.
@@ -131,6 +145,17 @@ def snapshot(git: Git, seed: Path | None, *, keep: bool = False) -> str:
 def entries(git: Git, tree: str) -> list[Entry]:
     """List a tree's files and gitlinks, in the order of git."""
     return [_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
+
+
+def differences(git: Git, command: str, *arguments: str) -> list[Change]:
+    """List what `git diff-tree` or `git diff-index` finds, submodules' other commits included."""
+    options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none")
+    fields = git.fields(command, *options, *arguments)
+    found = []
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
+        found.append(Change(path, letter[:1], (old, old_object), (new, new_object)))
+    return found
 
 
 def gitlinks(git: Git) -> list[Entry]:

@@ -68,12 +68,14 @@ def fetch(
             _transfer(git, wanted, [f"+{wanted.source}:{target}"], transport)
         else:
             raise
-    if (kind := git.text("cat-file", "-t", f"{target}^{{}}")) != "commit":
+    asked = f"{target}^{{}}\n".encode("ascii")
+    came, kind = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).split(" ")
+    if kind != "commit":
         git.text("update-ref", "-d", target)
         raise SourceError(
             f"{wanted.words} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
         )
-    return git.text("rev-parse", f"{target}^{{commit}}")
+    return came
 
 
 def objects_of(git: Git) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.case import refuse_clash
+from rocm_wheels.sources.configuration import Configuration, configuration
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.fetch import BEGUN, Wanted, under_way
 from rocm_wheels.sources.network.gitmodules import FILE_NAME, Submodule, parse, resolve_url
@@ -23,10 +24,11 @@ from rocm_wheels.sources.network.mirrors import obtain
 from rocm_wheels.sources.network.remote import is_server
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.state import OWN_FOLDER
-from rocm_wheels.sources.trees import GITLINK, entries, is_whole, repositories
+from rocm_wheels.sources.trees import GITLINK, entries, is_whole
 from rocm_wheels.workspace import write_whole
 
 _NO = {"false", "no", "off", "0"}
+_YES = {"true", "yes", "on", "1"}
 
 
 @dataclass(frozen=True)
@@ -59,26 +61,42 @@ class _Link:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
-def fetch_submodules(root: Here, *, wanted: bool, depth: int | None, transport: Transport) -> None:
+def fetch_submodules(
+    root: Here,
+    there: Mapping[str, Path],
+    known: Configuration,
+    *,
+    wanted: bool,
+    depth: int | None,
+    transport: Transport,
+) -> None:
     """Have the commits of all submodules, recursively, if they are ``wanted``. No file is touched.
 
-    For somebody who holds the tree. Raises SourceError: a server, a submodule without URL, names that
+    For somebody who holds the tree. ``there``: the repositories of the submodules that are in it;
+    ``known``: the root's configuration. Raises SourceError: a server, a submodule without URL, names that
     clash on this disk (looked for in the root alone when submodules are not wanted).
     """
-    said = root.git.text("config", "--type=bool", "--default=false", "--get", "core.ignorecase")
     if wanted:
         with under_way(root.folder):
-            _Prefetch(root, depth=depth, ignore_case=said == "true", transport=transport).run()
-    elif said == "true":
+            _Prefetch(root, there, known, depth=depth, transport=transport).run()
+    elif _ignores_case(known):
         refuse_clash((entry.path for entry in entries(root.git, root.commit)), root.words)
 
 
 class _Prefetch:
-    """Fetches the submodules of one tree; ``ignore_case``: as the file system of the tree does."""
+    """Fetches the submodules of one tree."""
 
-    def __init__(self, root: Here, *, depth: int | None, ignore_case: bool, transport: Transport) -> None:
-        self.root, self.depth, self.ignore_case, self.transport = root, depth, ignore_case, transport
-        self.there = {part.path: part.place for part in repositories(root.git) if part.path}
+    def __init__(
+        self,
+        root: Here,
+        there: Mapping[str, Path],
+        known: Configuration,
+        *,
+        depth: int | None,
+        transport: Transport,
+    ) -> None:
+        self.root, self.there, self.known = root, there, known
+        self.depth, self.ignore_case, self.transport = depth, _ignores_case(known), transport
 
     def run(self) -> None:
         """Have every submodule's commit, recursively. Raises SourceError; no file is touched."""
@@ -105,7 +123,7 @@ class _Prefetch:
         known = self._gitmodules(
             here, has_file=any(e.path == FILE_NAME and e.mode[:3] == "100" for e in listed)
         )
-        own = configuration(here.git)
+        own = (self.known if here is self.root else configuration(here.git)).values
         found = []
         for link in gitlinks:
             module = known.get(link.path)
@@ -202,10 +220,9 @@ def _discard(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def configuration(git: Git) -> dict[str, str]:
-    """Return git's configuration in a repository; what is set last counts."""
-    records = (record.partition("\n") for record in git.fields("config", "-z", "--list"))
-    return {key: value for key, _, value in records}
+def _ignores_case(known: Configuration) -> bool:
+    """Tell whether the disk does, as git found when it made the repository."""
+    return known.values.get("core.ignorecase", "").lower() in _YES
 
 
 def _is_updated(module: Submodule, own: Mapping[str, str]) -> bool:

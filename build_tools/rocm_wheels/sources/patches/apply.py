@@ -12,12 +12,12 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources import protect
-from rocm_wheels.sources.commits import refresh, tree_with, write_commit
+from rocm_wheels.sources.commits import tree_with, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, Git
 from rocm_wheels.sources.patches.mail import PatchRefused, commit_series
 from rocm_wheels.sources.patches.sets import Patch, PatchSet
 from rocm_wheels.sources.state import HIPIFY_MESSAGE, Left, State, write_state
-from rocm_wheels.sources.trees import GITLINK, Part, entries, holder, repositories
+from rocm_wheels.sources.trees import Part, differences, holder
 
 LINKS_MESSAGE = "DO NOT SUBMIT: SUBMODULES OF PATCHES"  # our commit that names patched submodules
 
@@ -58,32 +58,34 @@ def refuse_early(git: Git, commit: str, patches: PatchSet | None) -> None:
         commit_series(git, commit, patches.base.get("", ()), where=f"upstream's {commit[:12]}")
 
 
-def stage(git: Git, place: Path, state: State, series: Series, name: str) -> State:
+def stage(parts: Sequence[Part], place: Path, state: State, series: Series, name: str) -> State:
     """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
 
-    Raises PatchRefused; then no file was touched. What is to be left is on the disk before the
-    first file is written, so that a run after a crash knows it as ours.
+    ``parts`` are the tree's repositories; their commits are what ``state`` says. Raises PatchRefused; then
+    no file was touched. What is to be left is on the disk before the first file is written, so that a run
+    after a crash knows it as ours.
     """
     if not series:
         return state
-    new = replace(state, left=plan(git, state.left, series, name))
+    new = replace(state, left=plan(parts, state.left, series, name))
     write_state(place, replace(new, operation="checkout"))
-    write(git, state.left, new.left)
+    write(parts, state.left, new.left)
     log.note(f"{sum(map(len, series.values()))} {name} patches applied")
     return new
 
 
-def plan(git: Git, lefts: Mapping[str, Left], series: Series, stage: str) -> dict[str, Left]:
+def plan(tree: Sequence[Part], lefts: Mapping[str, Left], series: Series, stage: str) -> dict[str, Left]:
     """Store the commits of a stage on top of what lies in the tree; return what is to lie there.
 
     Raises PatchRefused: a patch that does not apply, one for a submodule that is not there,
     one that moves a submodule. No file and no ref is touched.
     """
-    parts = {part.path: part for part in repositories(git)}
+    parts = {part.path: part for part in tree}
     if missing := sorted(set(series) - set(parts)):
         there = ", ".join(sorted(set(parts) - {""})) or "none"
         raise PatchRefused(
-            f"{series[missing[0]][0].name} is for a submodule {missing[0]}, which is not in {git.directory}",
+            f"{series[missing[0]][0].name} is for a submodule {missing[0]}, "
+            f"which is not in {tree[0].git.directory}",
             tip=f"its submodules: {there}; move the folder, or use --no-patch",
         )
     new: dict[str, Left] = {}
@@ -97,12 +99,22 @@ def plan(git: Git, lefts: Mapping[str, Left], series: Series, stage: str) -> dic
     return dict(reversed(new.items()))
 
 
-def write(git: Git, old: Mapping[str, Left], new: Mapping[str, Left]) -> None:
+def standing(parts: Sequence[Part], lefts: Mapping[str, Left]) -> list[Part]:
+    """Return the repositories of a tree in which ``lefts``, commits all of them, are checked out."""
+    return [
+        replace(part, head=left.head, tree=left.tree, link=left.head if part.path else "")
+        if (left := lefts[part.path]).head != part.head
+        else part
+        for part in parts
+    ]
+
+
+def write(parts: Sequence[Part], old: Mapping[str, Left], new: Mapping[str, Left]) -> None:
     """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
 
     Raises PatchRefused, before any file is written, when a file that git ignores is in the way.
     """
-    moved = [part for part in repositories(git) if new[part.path].head != old[part.path].head]
+    moved = [part for part in parts if new[part.path].head != old[part.path].head]
     for part in moved:
         try:
             protect.refuse_in_the_way(part.git, new[part.path].head, ())
@@ -110,28 +122,28 @@ def write(git: Git, old: Mapping[str, Left], new: Mapping[str, Left]) -> None:
             raise PatchRefused("the patches cannot be applied", tip=cause.tip) from cause
     for part in reversed(moved):
         part.git.text("checkout", "--quiet", "--force", "--detach", new[part.path].head)
-        refresh(part.git)
 
 
 def _plan_one(part: Part, left: Left, patches: Sequence[Patch], links: dict[str, str], stage: str) -> Left:
-    head = left.head
+    head, tree = left.head, left.tree
     if links:
         tree = tree_with(part.git, head, {}, links)
         head = write_commit(part.git, tree, [head], LINKS_MESSAGE, dated_like=left.upstream)
     if patches:
         what = "upstream's" if stage == "base" else "what hipify made of upstream's"
         where = f"{what} {left.upstream[:12]}" + (f" in {part.path}" if part.path else "")
-        before, head = head, commit_series(part.git, head, patches, where=where)[-1]
-        if moves := _links(part.git, before) ^ _links(part.git, head):
+        before = head
+        commits, tree = commit_series(part.git, before, patches, where=where)
+        head = commits[-1]
+        moves = [
+            one.path for one in differences(part.git, "diff-tree", "-r", before, head) if one.of_submodule
+        ]
+        if moves:
             raise PatchRefused(
                 f"the patches in {patches[0].name.rpartition('/')[0]} add, remove or move the submodule "
-                f"{min(path for path, _ in moves)}",
+                f"{min(moves)}",
                 tip="patch what is in it: the folder of its path takes the patches",
             )
     if head == left.head:
         return left
-    return replace(left, head=head, tree=part.git.text("rev-parse", f"{head}^{{tree}}"))
-
-
-def _links(git: Git, commit: str) -> set[tuple[str, str]]:
-    return {(entry.path, entry.object) for entry in entries(git, commit) if entry.mode == GITLINK}
+    return replace(left, head=head, tree=tree)

@@ -131,13 +131,14 @@ def read_letter(git: Git, patch: Patch) -> Letter:
     return Letter(facts["Author"], facts["Email"], facts["Date"], whole, diff)
 
 
-def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> list[str]:
-    """Store a commit for each patch, on top of ``start``; no file and no ref is touched.
+def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> tuple[list[str], str]:
+    """Store a commit for each patch, on top of ``start``; return them, and the tree of the last.
 
-    ``where`` says in messages what ``start`` is. Raises PatchRefused with the patch's name.
+    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefused with
+    the patch's name.
     """
     commits: list[str] = []
-    head = start
+    head, tree = start, ""
     with temporary_index(git, None, keep=True) as own:
         own.text("read-tree", start)
         for patch in patches:
@@ -146,9 +147,10 @@ def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str)
                 _apply(own, patch, letter, where)
             elif b"\n@@ -" in letter.changes:
                 raise PatchRefused(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
-            head = _commit(own, own.text("write-tree"), head, letter, patch)
+            tree = own.text("write-tree")
+            head = _commit(own, tree, head, letter, patch)
             commits.append(head)
-    return commits
+    return commits, tree
 
 
 def patch_of(git: Git, commit: str, number: int, upstream: str) -> Patch:

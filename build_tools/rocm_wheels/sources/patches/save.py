@@ -144,7 +144,7 @@ def _series(tagged: _Tagged, stage: str) -> list[Patch]:
     commits = _commits(git, start, end)
     made = [patch_of(git, commit, number, tagged.upstream) for number, commit in enumerate(commits, 1)]
     try:
-        again = commit_series(git, start, made, where=f"{start[:12]}, in a trial")
+        again, _ = commit_series(git, start, made, where=f"{start[:12]}, in a trial")
     except PatchRefused as cause:
         raise SourceError(
             f"the commits in {git.directory} cannot be saved as patches one after another",
