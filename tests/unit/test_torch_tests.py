@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,9 @@ def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
     assert one.outcome == "missing" and "1 files were not run to their end: test_b" in one.detail
     first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
     second = results(tmp_path / "2", chosen=Chosen(suite="full", shard=2, shards=2))
+    (one,) = evidence_in(first, second)
+    assert one.outcome == "missing" and "test_a is there twice" in one.detail
+    edited(second, name="test_b")
     (one,) = evidence_in(first)
     assert one.outcome == "missing" and "shards 2 of 2 are not there" in one.detail
     (one,) = evidence_in(first, second)
@@ -269,6 +273,10 @@ def edited(folder: Path, **part: Any) -> Path:
     record = json.loads(path.read_text())
     record["parts"] = [{**record["parts"][0], **one} for one in part.pop("parts", [{}])]
     record["parts"][0].update(part)
+    for number, one in enumerate(record["parts"][1:]):
+        if one["report"] == record["parts"][0]["report"]:
+            one["report"] = f"junit/{number}.xml"
+            shutil.copy(folder / record["parts"][0]["report"], folder / one["report"])
     path.write_text(json.dumps(record))
     return folder
 
@@ -302,16 +310,19 @@ def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_
     parts = {"parts": [{"name": name} for name in names]}
     whole = edited(results(tmp_path / "whole", chosen=Chosen(suite="default")), **parts)
     assert gate(*evidence_in(whole))[0] == "pass"
+    whole = edited(results(tmp_path / "some", chosen=Chosen(suite="default")), **parts)
+    record = json.loads((whole / "results.json").read_text())
     report = whole / "junit" / "none.xml"
     write_report(report, "test_cuda", [], when=NOW.isoformat(), host="x")
-    none = {"counts": {}, "report": "junit/none.xml", "sha256": digest_of_file(report)}
-    parts["parts"][2] |= none
-    (one,) = evidence_in(edited(whole, **parts))
+    record["parts"][2] |= {"counts": {}, "report": "junit/none.xml", "sha256": digest_of_file(report)}
+    (whole / "results.json").write_text(json.dumps(record))
+    (one,) = evidence_in(whole)
     assert names[2] == "test_cuda" and "test_cuda: none of its tests passed" in one.detail
     assert gate(one)[0] == "fail"
     first = results(tmp_path / "1", chosen=Chosen(suite="full", shard=1, shards=2))
     chosen = Chosen(suite="full", shard=2, shards=2)
     second = results(tmp_path / "2", chosen=chosen, of=of_torch(doubt="files were changed"))
+    edited(second, name="test_b")
     (one,) = evidence_in(first, second)
     assert one.selected == "files were changed" and gate(one)[0] == "fail"
 
@@ -320,6 +331,10 @@ def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_
 def test_a_failure_cannot_be_taken_out_of_the_record_alone(tmp_path: Path, counts: dict[str, int]) -> None:
     with pytest.raises(DataError, match=r"is not what .* speaks of|parts.0.counts"):
         evidence_in(edited(results(tmp_path / "one", "test_new"), counts=counts))
+    twice = edited(results(tmp_path / "twice"), parts=[{}, {"name": "test_b"}])
+    (twice / "results.json").write_text((twice / "results.json").read_text().replace("/0.xml", "/test_a.xml"))
+    with pytest.raises(DataError, match="names a report for two files"):
+        evidence_in(twice)
 
 
 def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:

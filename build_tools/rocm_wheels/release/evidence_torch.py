@@ -103,6 +103,10 @@ def evidence_of_torch(found: Sequence[tuple[Path, Any]], given: Given) -> list[E
     shards = Counter[object]()
     for path, value in found:
         one = read_as(_Run, value, path)
+        reports = [part.report for part in one.parts if part.complete]
+        if len(reports) != len(set(reports)):
+            tip = "run again, and do not change it"
+            raise DataError(f"{path} names a report for two files of tests", tip=tip)
         chosen = one.chosen.model_dump(exclude={"shard"})
         key = (one.gfx, one.of.torch, one.of.python, one.of.commit, repr(chosen), *sorted(one.files.items()))
         again = shards[key, one.chosen.shard]  # another GPU of the same kind: a run of its own
@@ -185,6 +189,8 @@ def _not_tested(runs: Sequence[_Run]) -> Iterable[str]:
     parts = [part for run in runs for part in run.parts]
     shares: dict[str, set[int]] = defaultdict(set)
     of: dict[str, int] = {}
+    for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
+        yield f"{name} is there twice"
     for part in parts:
         file, number, total = found.groups() if (found := _SHARE.fullmatch(part.name)) else (part.name, 1, 1)
         shares[file].add(int(number))

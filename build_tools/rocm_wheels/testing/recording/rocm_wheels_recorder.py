@@ -65,7 +65,9 @@ class Recorder:
         """Note all names, those of a run before as well. Another torch than that which is tested ends it."""
         own = getattr(sys.modules.get("torch"), "__file__", None)
         if own and self._torch and not Path(own).parent.samefile(self._torch):
-            pytest.exit(f"the tests import torch from {own}, and {self._torch} is tested", returncode=4)
+            why = f"the tests import torch from {own}, and {self._torch} is tested"
+            self._outcome("torch", "failed", 0.0, f"not read: {why}")
+            pytest.exit(why, returncode=4)
         planned = [self._named(item.nodeid) for item in session.items]
         self._write({"planned": planned, "left_out": self._left, "unchosen": self._unchosen - self._own})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocm_wheels import ending, log
 from rocm_wheels.audit.imports import describe_end
-from rocm_wheels.errors import BuildError, ChecksError
+from rocm_wheels.errors import BuildError, ChecksError, UsageError
 from rocm_wheels.process import run
 from rocm_wheels.testing import recording
 from rocm_wheels.testing.torch_tests.outcomes import Outcomes, note, note_over, note_process, read_outcomes
@@ -25,9 +25,10 @@ _PLUGIN = "rocm_wheels_recorder"
 _KEPT, _SHOWN = 80, 4  # lines
 _TRACE = re.compile(r"(Current t|T)hread 0x.*")  # faulthandler: what follows is where it was
 _LATE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took too long
-_QUIET = (
-    300.0  # seconds beside the limit of a test that a process may say nothing: it starts, reads its tests
-)
+_SIDE_BY_SIDE = re.compile(
+    r"-n(\d+|auto|logical)?|--(numprocesses|maxprocesses|dist|tx)(=.*)?|-d"
+)  # pytest-xdist's
+_QUIET = 300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
 
 
 @dataclass(frozen=True)
@@ -183,5 +184,12 @@ def _environment(running: Running, part: Part, scratch: Path) -> dict[str, str]:
 
 
 def words_of(addopts: Sequence[str], expression: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Return what pytest is told: what its own variable says, ``-k``, and what stands behind ``--``."""
-    return (*addopts, *(["-k", expression] if expression else []), *words)
+    """Return what pytest is told: what its own variable says, ``-k``, and what stands behind ``--``.
+
+    Raises UsageError for tests side by side: which of them ended its process, nobody would know.
+    """
+    said = (*addopts, *(["-k", expression] if expression else []), *words)
+    if several := next((word for word in said if _SIDE_BY_SIDE.fullmatch(word)), None):
+        tip = "leave it out (also of PYTEST_ADDOPTS); --shard and --num-shards share the files out"
+        raise UsageError(f"{several}: torch's tests run one by one on a GPU", tip=tip)
+    return said
