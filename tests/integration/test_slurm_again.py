@@ -88,6 +88,19 @@ def test_a_task_that_is_gone_is_shown_and_submitted_with_what_waits_for_it(site:
     )
 
 
+def test_arrays_and_jobs_without_one_know_each_other(site: Again) -> None:
+    assert ("0 jobs submitted" in site.submit("--no-array").err, site.fake.calls()) == (True, [])
+    old, torch = site.ids["build-triton"], site.ids["build-pytorch"]
+    site.changes_queue(lambda line: line.replace(f"{old}_[0-4%1]", f"{old}_[0,2-4%1]"))
+    assert site.submit("--no-array").code == 0
+    taken, first, second, *_ = site.fake.calls()
+    assert {f"{torch}_1", f"{old}_2"} < {*taken.split()}
+    assert f"--dependency=afterok:{site.ids['install-tools']}_1:" in first
+    assert (f",afterany:{old} " in first, "build-triton-cp311.sbatch" in first) == (True, True)
+    assert f":{len(site.ids) + 1},afterany:{torch} " in second
+    assert ("0 jobs submitted" in site.submit().err, site.fake.calls()) == (True, [])
+
+
 def test_what_was_done_while_it_was_planned_is_not_submitted_again(site: Again) -> None:
     names = ("install-rocm", "install-tools", "probe-targets", "build-triton")
     done = {name for name in site.steps if name.startswith(names)}
