@@ -166,7 +166,9 @@ FILES = {
     "test_gone": "import unittest\nraise unittest.SkipTest('not here')\n",
     "test_quits": "",
     "conftest": "import sys, pytest\ndef pytest_sessionstart():\n"
-    "    if 'test_quits.py' in sys.argv:\n        pytest.exit('enough', returncode=0)\n",
+    "    if 'test_quits.py' in sys.argv:\n        pytest.exit('enough', returncode=0)\n"
+    "def pytest_sessionfinish(session):\n"
+    "    if 'test_uses.py' in sys.argv:\n        session.exitstatus = 1\n",
     "other/torch": "",
 }
 
@@ -182,7 +184,9 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     uses, other, gone, quits = run_on(order, place, tmp_path / "results", lambda _: None).parts
-    assert (uses.devices, uses.fault) == (("gfx1100:xnack-",), "torch used gfx1100:xnack-, not gfx942")
+    assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
+    assert "exit code 1, and no test failed" in uses.fault
+    assert uses.fault.endswith("torch used gfx1100:xnack-, not gfx942")
     assert other.counts == {"failed": 1} and "the tests import torch from" in other.bad[0].reason
     assert (gone.counts, gone.fault) == ({"skipped": 1}, "torch does not see the gfx942 any more")
     assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault

@@ -145,12 +145,17 @@ def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tup
             if isinstance(cause.__cause__, OSError) or ending.is_near():
                 raise ChecksError(f"pytest could not be run by {running.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
-    if code in _ENDED_WELL and read_outcomes(path).finished:
+    after = read_outcomes(path)
+    done = frozenset(before.done)
+    failed = any(one.outcome == "failed" for one in after.results if one.name not in done)
+    if code in _ENDED_WELL and after.finished and (code != 1 or failed):
         return None
     if code == 1 and any(_LATE.search(line) for line in said):
         words = f"was stopped after {running.test_limit:g} s in it"
         return "timeout", words + "".join(f"\n  | {line}" for line in _telling(said))
     how = f"ended with exit code {code} in the middle" if code in _ENDED_WELL else describe_end(code)
+    if after.finished and code == 1:
+        how = "ended with exit code 1, and no test failed"
     return "crashed", how + "".join(f"\n  | {line}" for line in _telling(said))
 
 
