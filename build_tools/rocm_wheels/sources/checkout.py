@@ -17,9 +17,9 @@ from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.commits import is_tagged
 from rocm_wheels.sources.configuration import Configuration, configuration, configure
 from rocm_wheels.sources.files import load_times, restore_times, save_times
-from rocm_wheels.sources.git import Git, git_directory, without_filters
+from rocm_wheels.sources.git import Git, git_directory, without_filters, without_private_filters
 from rocm_wheels.sources.hipify import settled, translate
-from rocm_wheels.sources.identity import tree_identity
+from rocm_wheels.sources.identity import as_it_lies
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import Wanted, is_shallow, under_way, was_cut
@@ -136,19 +136,19 @@ def _is_as_wanted(
 ) -> bool:
     if state.operation is not None or state.upstream != commit:
         return False
-    if not _is_from(Git(request.directory, env), request.pin.origin, state):
+    git = Git(request.directory, env)
+    if not _is_from(git, request.pin.origin, state):
         return False
     if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
         return False
     if state.patches != request.patched_with:
         return False
     committed = state.hipify == "committed"
-    if not is_tagged(Git(request.directory, env), commit, hipified=committed):
+    if not is_tagged(git, commit, hipified=committed):
         return False
     if not build_env.is_settled(request.project, request.directory, place, wanted=request.hipify):
         return False
-    now = tree_identity(request.directory, env=env)
-    return (now.commit, now.tree) == (state.left[""].head, state.identity)
+    return as_it_lies(without_private_filters(git), state) == (state.left[""].head, state.identity)
 
 
 def _is_from(git: Git, origin: str, state: State) -> bool:
@@ -227,7 +227,7 @@ def _bring(
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     root = Here("", allowed, place, request.pin.origin, commit)
     there = {part.path: part.place for part in parts if part.path}
-    fetch_submodules(
+    links = fetch_submodules(
         root, there, known, wanted=request.submodules, depth=request.depth, transport=request.transport
     )
     way_back = undo.remember(parts, state, ours) if request.patched_with else None
@@ -249,7 +249,7 @@ def _bring(
     begun = replace(state or new, operation="checkout")
     write_state(place, begun)
     moved = bool(there) or known.knows_submodules
-    parts = write_files(parts, place, commit, ours, submodules=request.submodules, moved=moved)
+    parts = write_files(parts, place, commit, ours, links=links, moved=moved)
     new = replace(new, left=tag_all(parts))
     write_state(place, replace(new, operation="checkout"))
     try:
@@ -275,7 +275,12 @@ def _make_ours(
         state = stage(parts, place, state, patches.base, "base")
     if request.hipify:
         state = translate(
-            standing(parts, state.left), request.project, state, commit=request.commit_hipify, python=python
+            standing(parts, state.left),
+            request.project,
+            state,
+            commit=request.commit_hipify,
+            python=python,
+            untagged=True,  # by `tag_all`
         )[0]
         write_state(place, replace(state, operation="checkout"))
         if patches is not None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
+from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, objects_of
 from rocm_wheels.sources.state import HIPIFY_MESSAGE, HIPIFY_TAG, LEFT_REF, UPSTREAM_TAG
 from rocm_wheels.sources.trees import temporary_index
 
@@ -35,8 +34,7 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"author {person} {authored}", f"committer {person} {committed}", "", message, ""]
     data = "\n".join(lines).encode("utf-8")
-    objects = Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
-    stored = LooseObjectDB(str(objects)).store(IStream("commit", len(data), BytesIO(data)))
+    stored = LooseObjectDB(str(objects_of(git))).store(IStream("commit", len(data), BytesIO(data)))
     return str(stored.hexsha.decode("ascii"))
 
 
@@ -72,10 +70,13 @@ def tree_with(git: Git, base: str, changes: dict[str, Seen | None], links: dict[
         return own.text("write-tree")
 
 
-def commit_hipify(git: Git, head: str, tree: str, upstream: str) -> str:
-    """Commit ``tree`` on top of ``head``, move HEAD and the index there, and tag it; return the commit."""
+def commit_hipify(git: Git, head: str, tree: str, upstream: str, *, untagged: bool) -> str:
+    """Commit ``tree`` on top of ``head``, move HEAD and the index there, and tag it; return the commit.
+
+    ``untagged``: there is surely no such tag yet.
+    """
     commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
-    moves = f"update HEAD {commit} {head}\n{_tag_move(git, head, commit)}"
+    moves = f"update HEAD {commit} {head}\n{_tag_move(git, head, commit, untagged=untagged)}"
     git.text("update-ref", "-m", HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
     git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
@@ -100,20 +101,20 @@ def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     return found.get(names[0]) == upstream and (not hipified or names[1] in found)
 
 
-def tag_unchanged(git: Git, head: str) -> None:
-    """Tag what hipify made where it changed nothing."""
-    if move := _tag_move(git, head, head):
+def tag_unchanged(git: Git, head: str, *, untagged: bool) -> None:
+    """Tag what hipify made where it changed nothing; ``untagged`` as in ``commit_hipify``."""
+    if move := _tag_move(git, head, head, untagged=untagged):
         git.text("update-ref", "--stdin", stdin=move.encode("ascii"))
 
 
-def _tag_move(git: Git, before: str, after: str) -> str:
+def _tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
     """Return what moves the hipify tag to ``after``, for `git update-ref --stdin`.
 
     A tag that the history already holds stays: what came after it is somebody's work, and
     that work is what lies between the tag and HEAD.
     """
     name = f"refs/tags/{HIPIFY_TAG}"
-    held = git.text("for-each-ref", "--format=%(objectname)", name)
+    held = "" if untagged else git.text("for-each-ref", "--format=%(objectname)", name)
     if not held or (held != before and not git.succeeds("merge-base", "--is-ancestor", held, before)):
         return f"update {name} {after}\n"
     return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ LOCAL_SECONDS = 1800.0
 _ARRIVED = re.compile(r"(Receiving|Unpacking) objects: 100%")
 
 _SEEN: set[str] = set()  # values of PATH whose git will do
+_ASKING = threading.Lock()
 
 # Each of these, set by a user or an administrator, would change trees or commits, or stop for a
 # question. `core.excludesFile` stays: what a user ignores is no change of theirs.
@@ -180,8 +182,13 @@ def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
 def require_git(env: Mapping[str, str]) -> None:
     """Raise SourceError when the PATH finds no git, or one that lacks what we ask of it."""
     path = env.get("PATH", "")
-    if path in _SEEN:
-        return
+    with _ASKING:
+        if path not in _SEEN:
+            _refuse_other_gits(env)
+            _SEEN.add(path)
+
+
+def _refuse_other_gits(env: Mapping[str, str]) -> None:
     needed = ".".join(map(str, OLDEST))
     tip = f"have git {needed} or newer on the PATH"
     try:
@@ -193,12 +200,21 @@ def require_git(env: Mapping[str, str]) -> None:
         raise SourceError(f"`git version` says {said[:100]!r}, which is no version", tip=tip)
     if (int(version[1]), int(version[2])) < OLDEST:
         raise SourceError(f"git {version[1]}.{version[2]} is too old: {needed} is needed", tip=tip)
-    _SEEN.add(path)
 
 
 def git_directory(git: Git) -> Path:
     """Return the folder that holds a tree's repository (``.git``, or a submodule's own place)."""
     return Path(git.text("rev-parse", "--absolute-git-dir"))
+
+
+def objects_of(git: Git) -> Path:
+    """Return the folder of a repository's objects."""
+    place = Path(git.directory, git.variables.get("GIT_DIR", ".git"))
+    elsewhere = "GIT_OBJECT_DIRECTORY" in git.variables
+    # a submodule's `.git` is a file; a linked working tree has others (gitrepository-layout(5))
+    if place.is_dir() and not elsewhere and not (place / "commondir").exists():
+        return place / "objects"
+    return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
 
 
 def without_private_filters(git: Git) -> Git:

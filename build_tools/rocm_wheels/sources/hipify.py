@@ -22,7 +22,7 @@ from rocm_wheels.sources import build_env, protect
 from rocm_wheels.sources.commits import commit_hipify, tag_unchanged, tree_with
 from rocm_wheels.sources.files import Listing, Seen, restore_times, scan, scan_ignored, touched
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
-from rocm_wheels.sources.identity import combined_tree
+from rocm_wheels.sources.identity import as_it_lies
 from rocm_wheels.sources.recover import recover_hipify
 from rocm_wheels.sources.state import (
     LEFT_REF,
@@ -38,7 +38,6 @@ from rocm_wheels.sources.trees import (
     Part,
     head_and_place,
     holder,
-    listed,
     refuse_unborn,
     repositories,
     seed_index,
@@ -58,11 +57,12 @@ class HipifyResult:
 
 @dataclass(frozen=True)
 class _Repository:
-    """One repository of the tree while the script runs."""
+    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet."""
 
     part: Part
     left: Left
     index: Path
+    untagged: bool
 
     @property
     def git(self) -> Git:
@@ -136,24 +136,30 @@ def hipify(
 
 def settled(git: Git, state: State) -> State:
     """Return the state of a tree on which nothing is under way, with its identity as it is now."""
-    part, links = listed("", git, "")
     state = replace(state, operation=None)
-    return replace(state, identity=combined_tree(part, links, state)[0])
+    return replace(state, identity=as_it_lies(git, state)[1])
 
 
 def translate(
-    tree: Sequence[Part], project: Project, state: State | None, *, commit: bool, python: Path
+    tree: Sequence[Part],
+    project: Project,
+    state: State | None,
+    *,
+    commit: bool,
+    python: Path,
+    untagged: bool = False,
 ) -> tuple[State, tuple[str, ...]]:
     """Run the recipe's script in a tree (its repositories, as they are) and settle what it wrote.
 
-    Returns the new state and the changed files. Without a state (a checkout of somebody else's) HEAD
-    counts as upstream.
+    ``untagged``: hipify's tags were just removed. Returns the new state and the changed files. Without a
+    state (a checkout of somebody else's) HEAD counts as upstream.
     """
     if project.hipify.by != "script":
         log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-")))
-        parts = side_by_side(lambda item: _look(folder / f"index{item[0]}", item[1], state), enumerate(tree))
+        looks = [(part, folder / f"index{number}") for number, part in enumerate(tree)]
+        parts = side_by_side(lambda item: _look(*item, state, untagged=untagged), looks)
         written: list[dict[str, Seen | None]] = [{} for _ in parts]
         changed: list[str] = []
         generated: set[str] = set(state.generated) if state is not None else set()
@@ -205,7 +211,7 @@ def run_script(root: Part, script: str, python: Path) -> None:
     log.live("")
 
 
-def _look(index: Path, part: Part, state: State | None) -> _Repository:
+def _look(part: Part, index: Path, state: State | None, *, untagged: bool) -> _Repository:
     refuse_unborn(part)
     git, head = part.git, part.head
     left = state.left.get(part.path) if state is not None else None
@@ -217,7 +223,7 @@ def _look(index: Path, part: Part, state: State | None) -> _Repository:
     seed = seed_index(part.place, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
-    return _Repository(part, left, index)
+    return _Repository(part, left, index, untagged)
 
 
 def _listings(project: Project, part: _Repository) -> tuple[Listing, Listing]:
@@ -264,9 +270,9 @@ def _commit_one(part: _Repository, files: dict[str, Seen | None], links: dict[st
     tree = tree_with(part.git, part.left.tree, files, links) if files or links else part.left.tree
     head = part.head
     if tree != part.part.tree:
-        head = commit_hipify(part.git, part.head, tree, part.left.upstream)
+        head = commit_hipify(part.git, part.head, tree, part.left.upstream, untagged=part.untagged)
     else:
-        tag_unchanged(part.git, head)
+        tag_unchanged(part.git, head, untagged=part.untagged)
     return Left(head, part.left.upstream, tree)
 
 

@@ -62,6 +62,13 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch)
 
 
+def as_it_lies(git: Git, state: State | None) -> tuple[str, str]:
+    """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
+    part, links = listed("", git, "")
+    refuse_unborn(part)
+    return part.head, combined_tree(part, links, state)[0]
+
+
 def combined_tree(part: Part, links: Sequence[Entry], state: State | None) -> tuple[str, bool]:
     """Return the id of a tree with its submodules (``links``), and whether it differs from its commit.
 

@@ -14,7 +14,6 @@ from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, sca
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
-    GITLINK,
     Part,
     entries,
     has_object,
@@ -37,26 +36,25 @@ def written_by_us(parts: Sequence[Part], state: State | None) -> list[str]:
 
 
 def write_files(
-    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, submodules: bool, moved: bool
+    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, links: set[str], moved: bool
 ) -> list[Part]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
-    The commits of its submodules must be there: no server is asked. ``moved``: those that git knows
-    may come from elsewhere now. Returns the repositories then.
+    The commits of its submodules, ``links`` (none: not wanted), must be there: no server is asked.
+    ``moved``: those that git knows may come from elsewhere now. Returns the repositories then.
     """
     git = old[0].git
     remove_files(git.directory, ours)
     for part in old:
         (part.place / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
-    wanted = {e.path for e in entries(git, commit) if e.mode == GITLINK} if submodules else set()
     for part in old[1:]:
-        if not any(part.path == path or part.path.startswith(f"{path}/") for path in wanted):
+        if not any(part.path == path or part.path.startswith(f"{path}/") for path in links):
             put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
-    if wanted:
+    if links:
         _update_submodules(git, moved=moved)
     new = repositories(git)
-    if wanted:
+    if links:
         there = {part.path for part in new}
         for part in old[1:]:
             if part.path not in there:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.parallel import each, spread
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, objects_of
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, State
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
@@ -86,7 +86,7 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
         index = Path(folder, "index")
         variables = {"GIT_INDEX_FILE": str(index)}
         if not keep:
-            objects = Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
+            objects = objects_of(git)
             scratch = Path(folder, "objects")
             scratch.mkdir()
             variables["GIT_OBJECT_DIRECTORY"] = str(scratch)

@@ -12,7 +12,7 @@ from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.lock import Lock, LockedProject
 from rocm_wheels.model.project import Platform
 from rocm_wheels.shell import shell_line
-from rocm_wheels.sources.git import Git, git_directory
+from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.lock.file import read_lock
 from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
@@ -94,11 +94,12 @@ def check_checkout(
     """
     git = Git(result.directory, env)
     locked = file.project(request.project.name)
-    state = read_state(git_directory(git))
+    trees = [f"{locked.commit}^{{tree}}"] if locked.tree is not None else []
+    place, _, tree = git.text("rev-parse", "--absolute-git-dir", *trees).partition("\n")
+    state = read_state(Path(place))
     assert state is not None
     found = []
-    tree = git.text("rev-parse", f"{locked.commit}^{{tree}}") if locked.tree is not None else None
-    if tree != locked.tree:
+    if tree != (locked.tree or ""):
         found.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
     if request.submodules:
         found += _other_submodules(locked, state)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, objects_of
 from rocm_wheels.sources.network.remote import is_commit, no_sha256
 from rocm_wheels.sources.network.transport import Transport, tried
 from rocm_wheels.sources.state import OWN_FOLDER
@@ -76,14 +76,6 @@ def fetch(
             f"{wanted.words} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
         )
     return came
-
-
-def objects_of(git: Git) -> Path:
-    """Return the folder of a repository's objects."""
-    place = git.variables.get("GIT_DIR", "")
-    if place and not Path(place, "commondir").exists():  # of a linked working tree (gitrepository-layout(5))
-        return Path(place, "objects")
-    return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
 
 
 def is_shallow(git: Git) -> bool:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
-from rocm_wheels.sources.git import FETCH_SECONDS, Git
-from rocm_wheels.sources.network.fetch import Wanted, fetch, objects_of, under_way
+from rocm_wheels.sources.git import FETCH_SECONDS, Git, objects_of
+from rocm_wheels.sources.network.fetch import Wanted, fetch, under_way
 from rocm_wheels.sources.network.remote import no_sha256
 from rocm_wheels.sources.network.sharing import share
 from rocm_wheels.sources.network.transport import Transport

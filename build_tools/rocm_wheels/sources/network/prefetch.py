@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from rocm_wheels.sources.network.mirrors import obtain
 from rocm_wheels.sources.network.remote import is_server
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.state import OWN_FOLDER
-from rocm_wheels.sources.trees import GITLINK, entries, is_whole
+from rocm_wheels.sources.trees import GITLINK, Entry, entries, is_whole
 from rocm_wheels.workspace import write_whole
 
 _NO = {"false", "no", "off", "0"}
@@ -69,18 +69,23 @@ def fetch_submodules(
     wanted: bool,
     depth: int | None,
     transport: Transport,
-) -> None:
+) -> set[str]:
     """Have the commits of all submodules, recursively, if they are ``wanted``. No file is touched.
 
-    For somebody who holds the tree. ``there``: the repositories of the submodules that are in it;
-    ``known``: the root's configuration. Raises SourceError: a server, a submodule without URL, names that
-    clash on this disk (looked for in the root alone when submodules are not wanted).
+    Returns where the root's are. For somebody who holds the tree. ``there``: the repositories of the
+    submodules that are in it; ``known``: the root's configuration. Raises SourceError: a server, a
+    submodule without URL, names that clash on this disk (looked for in the root alone when submodules are
+    not wanted).
     """
-    if wanted:
-        with under_way(root.folder):
-            _Prefetch(root, there, known, depth=depth, transport=transport).run()
-    elif _ignores_case(known):
-        refuse_clash((entry.path for entry in entries(root.git, root.commit)), root.words)
+    if not wanted and not _ignores_case(known):
+        return set()
+    files = entries(root.git, root.commit)
+    if not wanted:
+        refuse_clash((entry.path for entry in files), root.words)
+        return set()
+    with under_way(root.folder):
+        _Prefetch(root, there, known, depth=depth, transport=transport).run(files)
+    return {entry.path for entry in files if entry.mode == GITLINK}
 
 
 class _Prefetch:
@@ -98,9 +103,9 @@ class _Prefetch:
         self.root, self.there, self.known = root, there, known
         self.depth, self.ignore_case, self.transport = depth, _ignores_case(known), transport
 
-    def run(self) -> None:
-        """Have every submodule's commit, recursively. Raises SourceError; no file is touched."""
-        first = self.links(self.root)
+    def run(self, files: Sequence[Entry]) -> None:
+        """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
+        first = self.links(self.root, files)
         if not first:
             return
         with tempfile.TemporaryDirectory(prefix=BEGUN, dir=self.root.folder / OWN_FOLDER) as folder:
@@ -109,12 +114,11 @@ class _Prefetch:
             parallel.spread(self._fetch, first, jobs=self.transport.jobs)
         log.live("")
 
-    def links(self, here: Here) -> list[_Link]:
-        """List the submodules of a repository's commit that git would update.
+    def links(self, here: Here, listed: Sequence[Entry]) -> list[_Link]:
+        """List the submodules of a repository's commit (``listed``) that git would update.
 
         Raises SourceError for one without URL, and for names that clash where case does not count.
         """
-        listed = entries(here.git, here.commit)
         if self.ignore_case:
             refuse_clash((entry.path for entry in listed), here.words)
         gitlinks = [entry for entry in listed if entry.mode == GITLINK]
@@ -165,7 +169,7 @@ class _Prefetch:
             # cut before its files are written, git would find no revision to go on from
             write_whole(folder / "HEAD", f"{link.commit}\n")
         here = Here(link.path, git, folder, link.url, link.commit)
-        return None, self.links(here)
+        return None, self.links(here, entries(git, link.commit))
 
     def _depth(self, git: Git, folder: Path, module: Submodule) -> int | None:
         """Return how deep to fetch: a repository that has whole histories keeps them so."""
