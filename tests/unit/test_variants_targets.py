@@ -176,7 +176,7 @@ def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
         (properties("gfx942 gfx950"), "rocm7.2_gfx9_4"),
         (properties("gfx11_generic"), "rocm7.2_gfx11_generic"),
         (properties(" ".join(GENERICS["gfx11-generic"])), "rocm7.2_gfx11"),
-        (properties(" ".join(gfx_targets())), "rocm7.2_gfx_28_targets_"),
+        (properties(" ".join(gfx_targets())), f"rocm7.2_gfx_{len(gfx_targets())}_targets_"),
     ],
 )
 def test_labels_can_be_read(given: Properties, label: str) -> None:
