@@ -163,7 +163,9 @@ class cuda:
 FILES = {
     "test_uses": "import torch\ndef test_it():\n    pass\n",
     "test_other": "import sys\nsys.path.insert(0, 'other')\nimport torch\ndef test_it():\n    pass\n",
-    "test_gone": "import unittest\nraise unittest.SkipTest('not here')\n",
+    "test_gone": "import os, unittest\nsite = os.environ['PYTHONPATH'].split(':')[-1]\n"
+    "with open(f'{site}/torch-9.9.0.dist-info/RECORD', 'a') as record:\n    record.write('x')\n"
+    "raise unittest.SkipTest('not here')\n",
     "test_quits": "",
     "conftest": "import sys, pytest\ndef pytest_sessionstart():\n"
     "    if 'test_quits.py' in sys.argv:\n        pytest.exit('enough', returncode=0)\n"
@@ -184,11 +186,12 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     uses, other, gone, quits = run_on(order, place, tmp_path / "results", lambda _: None).parts
+    anew = "torch was installed anew while its tests ran"
     assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
     assert "exit code 1, and no test failed" in uses.fault
     assert uses.fault.endswith("torch used gfx1100:xnack-, not gfx942")
     assert other.counts == {"failed": 1} and "the tests import torch from" in other.bad[0].reason
-    assert (gone.counts, gone.fault) == ({"skipped": 1}, "torch does not see the gfx942 any more")
+    assert (gone.counts, gone.fault) == ({"skipped": 1}, f"torch does not see the gfx942 any more; {anew}")
     assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault
 
 

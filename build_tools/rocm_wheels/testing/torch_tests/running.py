@@ -34,7 +34,7 @@ from rocm_wheels.testing.torch_tests.records import (
     write_record,
 )
 from rocm_wheels.testing.torch_tests.reports import write_report
-from rocm_wheels.testing.torch_tests.sources import TestSources, folder_of_torch
+from rocm_wheels.testing.torch_tests.sources import TestSources, folder_of_torch, record_of_torch
 from rocm_wheels.wheels.members import digest_of_file
 from rocm_wheels.workspace import exclusive
 
@@ -120,7 +120,7 @@ def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, what="torch's tests"):
         results = _begun(order, place.gfx, folder)
-        known = known_of(order, place.gfx)
+        known, record = known_of(order, place.gfx), record_of_torch(order.target)
         own = order.table.environment if place.gfx else {}
         running = Running(
             python=order.target.python,
@@ -144,6 +144,8 @@ def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]
             try:
                 ended = run_part(running, part)
                 lost = _lost(order, ended, place.gfx, running.env)
+                if record_of_torch(order.target) != record:
+                    lost = "; ".join(filter(None, [lost, "torch was installed anew while its tests ran"]))
             finally:
                 found = _result(running, part, results, known, lost)
                 parts = (*results.parts[:number], found, *results.parts[number + 1 :])
@@ -232,7 +234,7 @@ def _result(
 ) -> PartResult:
     """Return what came of a file so far, with its report, where it was run to its end.
 
-    ``lost`` is what is wrong with its GPU, None where nobody came to look.
+    ``lost`` is what is wrong with its GPU or its torch, None where nobody came to look.
     """
     found: Outcomes = read_outcomes(running.outcomes(part))
     why = found.over or "the run was ended before"

@@ -15,6 +15,7 @@ from rocm_wheels.sources.git import Git, git_directory
 from rocm_wheels.sources.lock.file import parse_lock
 from rocm_wheels.sources.state import read_state
 from rocm_wheels.testing.target import Distribution, Target
+from rocm_wheels.wheels.members import digest_of_file
 
 TORCH = "pytorch"  # its name in locks
 _INSIDE = "sources.lock.json"  # pipeline.provenance writes it into wheels
@@ -65,6 +66,12 @@ def folder_of_torch(target: Target) -> Path | None:
     """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
     places = [one.place.parent / "torch" for one in target.installed if one.name == "torch"]
     return next((place for place in places if (place / "__init__.py").is_file()), None)
+
+
+def record_of_torch(target: Target) -> str:
+    """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
+    records = [one.place / "RECORD" for one in target.installed if one.name == "torch"]
+    return next((digest_of_file(record) for record in records if record.is_file()), "")
 
 
 def lock_of_torch(target: Target) -> Path:
