@@ -31,7 +31,8 @@ from rocm_wheels.testing.results import TestResult
 from rocm_wheels.testing.target import Target
 from rocm_wheels.testing.torch_tests.outcomes import Verdict, mend, read_outcomes
 from rocm_wheels.testing.torch_tests.outcomes import judged as told
-from rocm_wheels.testing.torch_tests.plan import Selection, plan_parts
+from rocm_wheels.testing.torch_tests.part import words_of
+from rocm_wheels.testing.torch_tests.plan import Selection, choosing_variables, plan_parts
 from rocm_wheels.testing.torch_tests.records import Chosen, Tested, TorchResults, part_result, write_record
 from rocm_wheels.testing.torch_tests.reports import write_report
 from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
@@ -386,6 +387,28 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     ]
     (cpu,) = places([], env, every=False)
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
+
+
+@pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
+def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
+    assert words_of(["-x"], "a or b", ["-rs", "--co"]) == (
+        "-x",
+        "-k",
+        "a or b",
+        "-rs",
+        "--co",
+    )
+    with pytest.raises(UsageError, match=f"{word}: torch's tests run one by one"):
+        words_of([], "", ["-v", word])
+
+
+def test_the_environment_may_choose_among_tests_too() -> None:
+    ours = torch_tests().environment
+    env = {"PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda", "SLOW_TESTS_FILE": "x", "HOME": "/", **ours}
+    assert choosing_variables(env, ours) == {
+        "PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda",
+        "SLOW_TESTS_FILE": "x",
+    }
 
 
 def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
