@@ -72,7 +72,7 @@ def test_a_disagreement_with_the_table_of_targets_is_seen(monkeypatch):
     assert tables.disagreements() == (
         ("gfx942", "fp8-fnuz: only here"),
         ("gfx942", "mx: only there"),
-        ("gfx1300", "is in no architecture"),
+        ("gfx1300", "it has this target, and no architecture of this table has"),
     )
 
 

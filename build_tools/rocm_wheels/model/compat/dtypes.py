@@ -155,7 +155,7 @@ def disagreements() -> tuple[tuple[str, str], ...]:
     found = []
     for target, record in gfx_targets().items():
         if not any(target in one.targets for one in architectures().values()):
-            found.append((target, "is in no architecture"))
+            found.append((target, "it has this target, and no architecture of this table has"))
             continue
         matrix = {row.dtype.format for row in dtypes_of(target) if row.level == "matrix"}
         for name, here in (
