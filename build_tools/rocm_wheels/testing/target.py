@@ -81,9 +81,9 @@ def ask_target(python: Path, looking: Path, env: Mapping[str, str]) -> Target:
     )
     try:
         answer = json.loads(said)
-    except ValueError as cause:
+    except ValueError:
         tip = "name a Python that has torch: --target-python .venv/bin/python"
-        raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from cause
+        raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from None
     if not answer["there"]["torch"]:
         raise ChecksError(
             f"torch is not installed in {python}",
