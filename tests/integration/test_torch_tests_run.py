@@ -150,6 +150,11 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     )
     assert shown.endswith("4 passed, 2 failed, 1 crashed, 1 timeout, 1 known, 1 skipped, 1 left out")
     assert "--wheels says what is installed" in next_line(found, folder)
+    named = found.model_copy(update={"files": {"torch.whl": "0" * 64}})
+    assert next_line(named, folder).startswith("evidence: rocm-wheels evidence add STORE")
+    other = named.model_copy(update={"of": named.of.model_copy(update={"doubt": "another commit"})})
+    assert next_line(other, folder).startswith("a gate takes them for no whole run: another commit\n")
+    assert next_line(named.model_copy(update={"parts": ()}), folder) == "no evidence: no test was run"
 
 
 CUDA = """

@@ -417,3 +417,19 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps({**smoke, "tests": tests, "counts": {"failed": 1}}))
     done = CliRunner().invoke(command, ["--after", str(tmp_path / "r.json")], standalone_mode=False)
     assert isinstance(done.exception, ChecksError) and "did not pass: 1 failed" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--shard", "2"], "--shard and --num-shards belong together"),
+        (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
+        (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
+        (["--amdgpu-family", "gfx94Y"], "gfx94Y"),
+    ],
+)
+def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
+    words: list[str], says: str
+) -> None:
+    done = CliRunner().invoke(command, ["--target-python", "no-python", *words], standalone_mode=False)
+    assert isinstance(done.exception, UsageError) and says in str(done.exception)

@@ -138,6 +138,7 @@ def command(**given: Any) -> int:
     from rocm_wheels.testing.target import ask_target, devices_of
     from rocm_wheels.workspace import home
 
+    _refuse_at_once(given)
     if given["after"] is not None:
         _refuse_after_failures(given["after"])
     env = environment()
@@ -160,6 +161,21 @@ def command(**given: Any) -> int:
         log.warn("no test was run")
         return _NO_TESTS
     return 0 if all(one.good for one in made) else _FAILED
+
+
+def _refuse_at_once(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for what is wrong whatever torch is there: before anything is fetched."""
+    from rocm_wheels.model.gfx import parse_targets
+
+    shard, shards = given["shard"], given["num_shards"]
+    example = "for example: --shard 2 --num-shards 4"
+    if (shard is None) != (shards is None):
+        raise UsageError("--shard and --num-shards belong together", tip=example)
+    if shard is not None and shard > shards:
+        raise UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
+    _suite(given["suite"])
+    if given["amdgpu_family"]:
+        parse_targets(given["amdgpu_family"], what="--amdgpu-family")
 
 
 def _refuse_after_failures(file: Path) -> None:
@@ -210,17 +226,12 @@ def _order(
     from rocm_wheels.testing.wheels import wheels_under_test
 
     table = torch_tests()
-    shard, shards = given["shard"], given["num_shards"]
-    if (shard is None) != (shards is None) or (shard or 1) > (shards or 1):
-        raise UsageError(
-            "--shard and --num-shards belong together", tip="for example: --shard 2 --num-shards 4"
-        )
     chosen = Selection(
         suite=_suite(given["suite"]),
         include=_files(given["include"]),
         exclude=_files(given["exclude"]),
-        shard=shard or 1,
-        shards=shards or 1,
+        shard=given["shard"] or 1,
+        shards=given["num_shards"] or 1,
         words=words_of(addopts, given["expression"], given["pytest_args"]),
         variables=choosing_variables(env, table.environment),
     )

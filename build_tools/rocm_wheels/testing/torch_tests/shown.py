@@ -71,8 +71,11 @@ def next_line(results: TorchResults, folder: Path) -> str:
     """Return what is to be typed to hand the results in as evidence."""
     if not results.files:
         return "the results name no wheel, so they are evidence for none: --wheels says what is installed"
+    if not results.counts:
+        return "no evidence: no test was run"
     words = ["rocm-wheels", "evidence", "add", "STORE", "--set", "ID", "--from", str(folder)]
-    return f"evidence: {shell_line(words)}"
+    line = f"evidence: {shell_line(words)}"
+    return f"a gate takes them for no whole run: {results.of.doubt}\n{line}" if results.of.doubt else line
 
 
 def _row(part: PartResult) -> tuple[str, ...]:
