@@ -26,7 +26,7 @@ _OF_JOB = {
     *("name", "needs", "if", "strategy", "permissions", "uses", "with", "runs-on", "timeout-minutes"),
     *("outputs", "container", "environment", "concurrency", "steps"),
 }
-_OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error"}
+_OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error", "timeout-minutes"}
 _SHELL = {"run": {"shell": "bash"}}
 
 
@@ -50,7 +50,7 @@ class Runner:
 
     ``jobs`` has every job that ran, by its place: ``nightly.yml/line[0]/build/lock``; ``called`` what called
     workflows were given. ``served`` are jobs that do not run here: another run did them. ``about`` is what
-    else GitHub says of the event. ``lines`` are the commands that ran: file, job, command.
+    else GitHub says of the event. ``lines`` are the commands that succeeded: file, job, command.
     """
 
     folder: Path
@@ -175,6 +175,8 @@ class Runner:
         contexts = {**contexts, "steps": done, "github": self._github(workspace)}
         for number, step in enumerate(job["steps"]):
             _refuse(step, _OF_STEP, f"{place} step {number}")
+            if not 0 < int(fill(step.get("timeout-minutes", 1), contexts, PURE)) <= int(minutes):
+                raise Unknown(f"{place} step {number}: a limit beyond that of its job, or no time")
             self._step(step, at, contexts, ran, temporary / str(number))
         ran.outputs = {
             key: as_text(fill(value, contexts, PURE)) for key, value in job.get("outputs", {}).items()
@@ -206,7 +208,6 @@ class Runner:
             ACTIONS[name](at, fill(step.get("with", {}), contexts, PURE))
             return ""
         own = {key: as_text(value) for key, value in fill(step.get("env", {}), contexts, PURE).items()}
-        self.lines.add((*self._at, step["run"]))
         files.mkdir()
         told = {f"GITHUB_{kind}": files / kind for kind in ("ENV", "OUTPUT", "PATH", "STEP_SUMMARY")}
         for path in told.values():
@@ -231,6 +232,7 @@ class Runner:
             raise Unknown("GITHUB_ENV was written to, and nothing of ours reads it")
         if ended.returncode:
             raise Failed(f"exit code {ended.returncode}\n{ended.stdout}")
+        self.lines.add((*self._at, step["run"]))
         return ended.stdout
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,21 +121,24 @@ class Night:
         history: Path | None = None,
         served: Mapping[str, Ran] | None = None,
         only: str = "",
+        testers: Collection[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> Runner:
         """Run another workflow on the hosted machines of the night, ``only`` with the Python that it names.
 
-        None of them builds or has a GPU. Jobs that are ``served`` did what they did in the night.
+        None of them builds; ``testers`` take jobs that want a GPU, and have none: such a run has the
+        artifacts of the night. Jobs that are ``served`` did what they did there.
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
         services = Services(mine.folder, CLONE, here, mine.left_out, history, f"run-{len(self.others)}")
+        services.artifacts.update(mine.artifacts if testers else {})
         said = {"STORE": self.store, "STORE_ROLE": "a-role", "STORE_REGION": "a-region"}
         variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
         runner = Runner(
             self.runner.folder,
             services,
-            {"ubuntu-24.04"},
+            {"ubuntu-24.04", *testers},
             {**self.runner.env, **(env or {})},
             variables,
             event=event,

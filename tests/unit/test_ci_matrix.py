@@ -211,6 +211,7 @@ def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
     assert rows_of(cells, PRICES, "pythons") == []
     rows = rows_of(cells, PRICES, "cells")
     assert not any("triton" in row["projects"].split() or row["given"] for row in rows)
+    assert {row["packages"] for row in rows} == {"torch torchvision torchaudio"}  # and none installs it
     alone = savings(cells, PRICES)
     assert {one.what for one in alone} & {"triton", "apex"} == set()
     # each cell has a machine of its own, and so has the torchaudio of each Python

@@ -177,6 +177,24 @@ def test_a_push_is_staged_and_tested_and_judged_by_none() -> None:
     assert read_all()["release-family.yml"]["jobs"]["gate"]["if"].endswith("inputs.channel != '' }}")
 
 
+def test_machines_that_stay_keep_nothing_of_what_they_test() -> None:
+    """A Python of theirs is that of all jobs, and downloads are of a set that is tested once."""
+    jobs = read_all()["release-family.yml"]["jobs"]
+    for key in ("test", "tests"):
+        (install,) = (step for step in jobs[key]["steps"] if "rocm-wheels install" in step.get("run", ""))
+        assert " --venv tested --target-python " in install["run"] and " --no-cache" in install["run"], key
+        (tests,) = (step for step in jobs[key]["steps"] if "build_tools/run_pytorch" in step.get("run", ""))
+        assert " --target-python tested " in tests["run"] and tests["timeout-minutes"].startswith(
+            "${{ matrix."
+        )
+
+
+def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
+    """A condition without a status function has success() before it: every job below a call says its own."""
+    jobs = read_all()["release-family.yml"]["jobs"]
+    assert [key for key, job in jobs.items() if "!cancelled()" not in job["if"]] == []
+
+
 def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
     for name, made in read_all().items():

@@ -71,6 +71,8 @@ def project_options(function: F) -> F:
             type=GivenPath(),
             multiple=True,
             metavar="FILE|DIR",
+            envvar=f"ROCM_WHEELS_{name.upper()}_WHEEL",
+            show_envvar=True,
             help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
             " each Python.",
         )(function)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 _HELP = """Install torch and its companions: the builds for this machine's GPUs, from one index.
 
 PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
-[default: torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose` says; triton and ROCm's
-packages are those that it requires. Nothing is installed before every file is here and checked; afterwards
-what is installed is compared with what was chosen. The exit code is 17 when anything did not happen.
+[default: $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose`
+says; triton and ROCm's packages are those that it requires. Nothing is installed before every file is here
+and checked; afterwards what is installed is compared with what was chosen. The exit code is 17 when anything
+did not happen.
 
 \b
 Where it comes from:
@@ -37,7 +38,7 @@ Downloads are kept in ~/.cache/rocm-wheels; one that broke off goes on from ther
 
 
 @click.command("install", help=_HELP)
-@click.argument("packages", nargs=-1, metavar="[PACKAGES]...")
+@click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
 @click.option(
     "--uv/--pip",

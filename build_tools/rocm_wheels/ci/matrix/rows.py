@@ -27,7 +27,7 @@ Rows = Literal[
 Row = dict[str, Any]
 _TORCH: Test = "tests"
 SHORT: tuple[Test, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
-_AROUND = 25  # minutes of the other job that are not its tests: to install, and to hand over what they found
+_AROUND = 25  # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
 
 
 def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
@@ -70,6 +70,7 @@ def _cells(cells: Sequence[Built], prices: Prices) -> list[Row]:
 def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
     cell, platform = one.cell, one.cell.platform
     own = [project for project in projects_on(platform, cell.line) if not is_shared(project, platform)]
+    before, after = shared_before(platform, cell.line), companions(platform, cell.line)
     names = [ROCM, TOOLS, *(project.name for project in own)]
     hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
     return {
@@ -84,14 +85,16 @@ def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
         "rocm": one.rocm,
         "projects": " ".join(project.name for project in own),
         "wheels": _files(own),
-        "given": " ".join(project.name for project in shared_before(platform, cell.line)),
+        "packages": " ".join(project.distribution for project in [*own, *before, *after]),
+        "given": " ".join(project.name for project in before),
         "shared": f"{tag_of(cell.python)}-{cell.line}-{platform}",
         "builder": one.builder,
         "first": first,
         "minutes": _minutes(prices, platform, hours),
         "tests": " ".join(one.tests),
         "tester": one.tester,
-        "test_minutes": _test_minutes(one, prices, SHORT),
+        "test_minutes": (short := _test_minutes(one, prices, SHORT)),
+        "test_step_minutes": max(short - _AROUND, 0),
         "torch_test_minutes": (torch := _test_minutes(one, prices, (_TORCH,))),
         "torch_step_minutes": max(torch - _AROUND, 0),
         "untested": one.untested,

@@ -155,14 +155,12 @@ def _cells(pieces: Pieces, which: str) -> Job:
 
     The others wait for the first, and go on without it: a cell that fails costs nobody else a night.
     """
-    build = run("build", _BUILD, _build_environment())
-    given = run("build with what is given", f"{_BUILD} --triton-wheel shared", _build_environment())
+    given = {"ROCM_WHEELS_TRITON_WHEEL": "${{ matrix.given != '' && 'shared' || '' }}"}
     steps = [
         *_with_sources(pieces),
         pieces.restore_cache(),
         when(pieces.download("shared-${{ matrix.shared }}", "shared"), "${{ matrix.given != '' }}"),
-        when(given, "${{ matrix.given != '' }}"),
-        when(build, "${{ matrix.given == '' }}"),
+        run("build", _BUILD, {**_build_environment(), **given}),
         pieces.upload("wheels-${{ matrix.name }}", "${{ matrix.wheels }}"),
     ]
     counted = f"needs.lock.outputs.{which}_count != '0'"

@@ -114,6 +114,10 @@ def release_line(pieces: Pieces) -> Workflow:
 
 
 def _stage(pieces: Pieces) -> Job:
+    """Return the first job, which says that it begins though a cell was not built.
+
+    Whether success() in a called workflow looks at what its caller waited for is said nowhere.
+    """
     stage = f'rocm-wheels stage "$STORE" wheels/*.whl --lock {LOCK} --family "$FAMILY" --outputs'
     own = {name: STAGED[name] for name in ("STORE", "FAMILY")}
     this = {**own, "SET": "${{ steps.stage.outputs.set }}"}
@@ -147,6 +151,7 @@ def _stage(pieces: Pieces) -> Job:
             ),
         ],
         permissions=STORE_AND_ATTEST,
+        if_="${{ !cancelled() }}",
         outputs={
             "set": "${{ steps.stage.outputs.set }}",
             "index": "${{ steps.stage.outputs.index }}",

@@ -1,6 +1,11 @@
 """Jobs on machines with GPUs, and the one that writes down what they found: parts of ``release-family.yml``.
 
-What was built runs here, so these jobs may read, and write nothing but artifacts.
+What was built runs here, so these jobs may read, and write nothing but artifacts. What they install, they
+install into an environment in their workspace, and they keep no downloads: a machine that stays has neither
+the packages of the night before, in its Python for all jobs, nor a disk that fills night by night.
+
+Tests end before their job does, so that what they found by then is handed over: of a job that GitHub ends,
+no later step runs.
 """
 
 from __future__ import annotations
@@ -31,10 +36,12 @@ STAGED = {
     "FAMILY": "${{ inputs.families }}",
 }
 ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
-_WHERE = '--target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS" --pre'
-_PYTHON = {"PYTHON": "${{ steps.python.outputs.python-path }}"}
+_WHERE = (
+    '--venv tested --target-python "$PYTHON" --index "$INDEX" --rocm-index "$ROCM_INDEX" --gfx "$TARGETS"'
+    " --pre --no-cache"
+)
 _INSTALLED = {
-    **_PYTHON,
+    "PYTHON": "${{ steps.python.outputs.python-path }}",
     "INDEX": "${{ needs.stage.outputs.index }}",
     "ROCM_INDEX": "${{ inputs.rocm_index }}",
     "TARGETS": "${{ matrix.targets }}",
@@ -48,10 +55,9 @@ def smoke_job(pieces: Pieces, staged: str) -> Job:
 
     In a container, too, the Python is that of the row: the only one of the image is the tool's.
     """
-    install = f"rocm-wheels install torch torchvision torchaudio triton pytest {_WHERE}"
-    apex = f"rocm-wheels install torch apex {_WHERE}"
+    given = {**_INSTALLED, "ROCM_WHEELS_PACKAGES": "${{ matrix.packages }} pytest"}
     smoke = (
-        'python3 build_tools/run_pytorch_smoke_tests.py --target-python "$PYTHON" --wheels wheels'
+        "python3 build_tools/run_pytorch_smoke_tests.py --target-python tested --wheels wheels"
         ' --amdgpu-family "$FAMILY" --require-gpu --output-dir smoke-results'
     )
     return job(
@@ -62,15 +68,13 @@ def smoke_job(pieces: Pieces, staged: str) -> Job:
             pieces.download("wheels-${{ matrix.name }}", "wheels"),
             pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
             pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
-            run("install from the index of the set", install, _INSTALLED),
-            run("apex, too", apex, _INSTALLED, if_="${{ contains(matrix.projects, 'apex') }}"),
+            run("install from the index of the set", f"rocm-wheels install {_WHERE}", given),
             run(
                 "whether torch starts, and sees a GPU",
-                'rocm-wheels test import devices --require-gpu --python "$PYTHON"',
-                _PYTHON,
+                "rocm-wheels test import devices --require-gpu --python tested",
                 if_="${{ contains(matrix.tests, 'sanity') }}",
             ),
-            run("smoke tests", smoke, {**_PYTHON, **_OF_ROW}, id="smoke", if_=_SMOKE),
+            run("smoke tests", smoke, _OF_ROW, id="smoke", if_=_SMOKE, **_limit("test")),
             when(
                 pieces.upload("smoke-${{ matrix.name }}", "smoke-results"),
                 "${{ !cancelled() && steps.smoke.outcome != 'skipped' }}",
@@ -85,16 +89,12 @@ def smoke_job(pieces: Pieces, staged: str) -> Job:
 
 
 def torch_job(pieces: Pieces, staged: str) -> Job:
-    """Return the job of torch's own tests, where the smoke tests of the row passed; what it may is the same.
-
-    They end before the job does, so that what they found by then is handed over.
-    """
+    """Return the job of torch's own tests, where the smoke tests of the row passed; it may do the same."""
     needed = "pytest expecttest hypothesis numpy scipy psutil"  # what torch.testing and its tests import
     tests = (
-        f'python3 build_tools/run_pytorch_tests.py --target-python "$PYTHON" --lock {LOCK} --wheels wheels'
+        f"python3 build_tools/run_pytorch_tests.py --target-python tested --lock {LOCK} --wheels wheels"
         ' --amdgpu-family "$FAMILY" --after smoke-results/results.json --output-dir torch-test-results'
     )
-    limit = {"timeout-minutes": "${{ matrix.torch_step_minutes }}"}
     return job(
         "${{ matrix.tester }}",
         "${{ matrix.torch_test_minutes }}",
@@ -109,7 +109,7 @@ def torch_job(pieces: Pieces, staged: str) -> Job:
                 f"rocm-wheels install torch {needed} {_WHERE}",
                 _INSTALLED,
             ),
-            run("torch's own tests", tests, {**_PYTHON, **_OF_ROW}, id="tests", **limit),
+            run("torch's own tests", tests, _OF_ROW, id="tests", **_limit("torch")),
             when(
                 pieces.upload("tests-${{ matrix.name }}", "torch-test-results"),
                 "${{ !cancelled() && steps.tests.outcome != 'skipped' }}",
@@ -144,3 +144,7 @@ def results_job(pieces: Pieces, staged: str) -> Job:
         name="results (${{ matrix.name }})",
         strategy=each("tested", of="stage"),
     )
+
+
+def _limit(which: str) -> dict[str, str]:
+    return {"timeout-minutes": f"${{{{ matrix.{which}_step_minutes }}}}"}
