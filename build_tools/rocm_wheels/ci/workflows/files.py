@@ -131,7 +131,8 @@ def _header(name: str, table: CiTable, actions: ActionsTable) -> list[str]:
         lines += ["Machines that it may ask for, by label:", *(f"  {label}" for label in labels)]
     if (trigger := name.removesuffix(".yml")) in {"nightly", "release"}:
         pythons = ", ".join(table.triggers[trigger].pythons)
-        lines += [f"By the tables: torch {', '.join(lines_of(table, trigger))}, with those of Python {pythons} that they have."]
+        torch = ", ".join(lines_of(table, trigger))
+        lines += [f"By the tables: torch {torch}, with those of Python {pythons} that they have."]
     if missing := unresolved(actions):
         lines += [
             "",
