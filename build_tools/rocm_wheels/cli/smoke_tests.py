@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +11,12 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.tested_options import gpu_options, installed_options, tested_python
 from rocm_wheels.errors import ChecksError
 
 if TYPE_CHECKING:
     from rocm_wheels.testing.accounting import Ran
 
-_STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was: it may have changed to another
 
 _HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU here.
 
@@ -33,32 +32,9 @@ Example:
 
 
 @click.command("run-pytorch-smoke-tests", help=_HELP)
-@click.option(
-    "--amdgpu-family",
-    metavar="FAMILY",
-    help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
-)
-@click.option(
-    "--gpu-policy",
-    type=click.Choice(["unique", "all", "first"]),
-    default="unique",
-    show_default=True,
-    help="Test one GPU of each target, all of them, or the first alone.",
-)
+@gpu_options
 @click.option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
-@click.option(
-    "--target-python",
-    type=GivenPath(),
-    metavar="PATH",
-    help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
-)
-@click.option(
-    "--wheels",
-    type=GivenPath(),
-    multiple=True,
-    metavar="PATH",
-    help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
-)
+@installed_options
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -99,9 +75,8 @@ def command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.workspace import home
 
     env = environment()
-    started_by = env.pop(_STARTED_BY, "") or sys.executable
     asked = Asked(
-        python=program(target_python or Path(started_by)),
+        python=tested_python(target_python, env),
         folder=home() / "smoke-tests",
         policy=next(one for one in POLICIES if one == gpu_policy),
         targets=parse_targets(amdgpu_family, what="--amdgpu-family") if amdgpu_family else None,
@@ -147,16 +122,3 @@ def _write(ran: Ran, folder: Path, env: Mapping[str, str]) -> None:
                 file.write(markdown_table(ran.results))
         except OSError as failure:  # the results are written all the same
             log.warn(f"the step summary cannot be written: {failure.strerror} ({page})")
-
-
-def program(python: Path) -> Path:
-    """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
-    from rocm_wheels.errors import UsageError
-
-    path = python.expanduser()
-    for one in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
-        if (path / one).is_file():
-            return (path / one).absolute()
-    if not path.is_file():
-        raise UsageError(f"there is no Python {python}", tip="name one: --target-python .venv/bin/python")
-    return path.absolute()  # not resolved: the link of a virtual environment is what makes it one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.smoke_tests import program
+from rocm_wheels.cli.tested_options import gpu_options, installed_options, tested_python
 from rocm_wheels.cli.torch_test_sources import test_sources
 from rocm_wheels.errors import ChecksError, UsageError
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from rocm_wheels.testing.torch_tests.running import Order, Place
     from rocm_wheels.testing.torch_tests.sources import TestSources
 
-_STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
 
 _HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
@@ -65,30 +63,9 @@ class _Several(click.Command):
 
 
 @click.command("run-pytorch-tests", cls=_Several, help=_HELP)
-@click.option(
-    "--amdgpu-family", metavar="FAMILY", help="Test only GPUs of this family or target.  [default: any]"
-)
-@click.option(
-    "--gpu-policy",
-    type=click.Choice(["unique", "all", "first"]),
-    default="unique",
-    show_default=True,
-    help="Test one GPU of each target, all of them one by one, or the first alone.",
-)
+@gpu_options
 @click.option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
-@click.option(
-    "--target-python",
-    type=GivenPath(),
-    metavar="PATH",
-    help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
-)
-@click.option(
-    "--wheels",
-    type=GivenPath(),
-    multiple=True,
-    metavar="PATH",
-    help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
-)
+@installed_options
 @click.option(
     "--lock", type=GivenPath(), metavar="FILE", help="Take the tests of this lock [default: of torch's own]."
 )
@@ -142,9 +119,8 @@ def command(**given: Any) -> int:
     if given["after"] is not None:
         _refuse_after_failures(given["after"])
     env = environment()
-    started_by = env.pop(_STARTED_BY, "") or sys.executable
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
-    python = program(given["target_python"] or Path(started_by))
+    python = tested_python(given["target_python"], env)
     looking = home() / "smoke-tests" / "looking.py"
     target = ask_target(python, looking, env)
     sources = test_sources(given, target, env)

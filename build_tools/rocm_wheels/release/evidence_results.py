@@ -156,6 +156,20 @@ def distribution_of(name: str) -> str:
     return canonicalize_name(split_wheel_name(name).distribution)
 
 
+def tested_hashes(files: Mapping[str, str], source: Path, given: Given, *, tip: str) -> list[str]:
+    """Return the digests of the set's wheels that were tested, of ``files`` (sha256 by name) that were there.
+
+    Others are named. Raises DataError with ``tip`` where none is of the set.
+    """
+    projects = {file.project for file in given.document.files}
+    own = {name: sha for name, sha in files.items() if distribution_of(name) in projects}
+    if others := sorted(set(files) - set(own)):
+        log.note(f"{source}: also there, and not of this set: {', '.join(others)}")
+    if not own:
+        raise DataError(f"{source} names no wheel of {given.document.id}", tip=tip)
+    return given.of_the_set(own, source)
+
+
 def _project(requirement: str, source: Path) -> str:
     try:
         return canonicalize_name(Requirement(requirement).name)

@@ -10,13 +10,12 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.lock import Sha256
 from rocm_wheels.release.evidence import Counts, Evidence
 from rocm_wheels.release.evidence_given import NO_GPU, Given
-from rocm_wheels.release.evidence_results import distribution_of, read_as
+from rocm_wheels.release.evidence_results import read_as, tested_hashes
 from rocm_wheels.shell import shell_line
 from rocm_wheels.wheels.members import digest_of_file
 
@@ -64,14 +63,8 @@ def evidence_of_smoke(value: object, source: Path, given: Given) -> list[Evidenc
         )
     counts = Counts(**counted)
     _refuse_other_tools(found, counts, source)
-    projects = {file.project for file in given.document.files}
-    own = {name: sha for name, sha in found.files.items() if distribution_of(name) in projects}
-    if others := sorted(set(found.files) - set(own)):
-        log.note(f"{source}: also there, and not of this set: {', '.join(others)}")
-    if not own:
-        tip = "run the smoke tests where the wheels of the set are installed, from its own index"
-        raise DataError(f"{source} names no wheel of {given.document.id}", tip=tip)
-    hashes = given.of_the_set(own, source)
+    tip = "run the smoke tests where the wheels of the set are installed, from its own index"
+    hashes = tested_hashes(found.files, source, given, tip=tip)
     bad = [one.name for one in found.tests if one.outcome not in {"passed", "skipped"}]
     return [
         given.make(

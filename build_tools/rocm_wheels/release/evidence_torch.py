@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.lock import Sha256
 from rocm_wheels.model.torch_tests import torch_tests
 from rocm_wheels.release.evidence import Counts, Evidence, Outcome
 from rocm_wheels.release.evidence_given import NO_GPU, Given
-from rocm_wheels.release.evidence_results import distribution_of, read_as
+from rocm_wheels.release.evidence_results import read_as, tested_hashes
 from rocm_wheels.release.evidence_smoke import choosing
 from rocm_wheels.release.junit_file import Report, read_report
 from rocm_wheels.shell import shell_line
@@ -34,6 +33,7 @@ _FIRST = 3
 _SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
 _Counted = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
 _BAD: tuple[_Counted, ...] = ("failed", "crashed", "timeout", "missing")
+_WITH_WHEELS = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
 _Number = Annotated[int, Field(ge=0)]
 
 
@@ -141,7 +141,7 @@ def _together(runs: Sequence[tuple[Path, _Run]], given: Given) -> Evidence:
     return given.make(
         "tests",
         whole,
-        _hashes(path, first, given),
+        tested_hashes(first.files, path, given, tip=_WITH_WHEELS),
         source=path,
         tool=first.tool,
         when=min(one.when for _, one in runs),
@@ -227,17 +227,6 @@ def _selected(runs: Sequence[_Run]) -> str:
     unchosen = sum(part.unchosen for run in runs for part in run.parts)
     said += [f"{unchosen} tests left out" if unchosen else "", *(run.of.doubt for run in runs)]
     return "; ".join(dict.fromkeys(filter(None, said)))
-
-
-def _hashes(path: Path, found: _Run, given: Given) -> list[str]:
-    projects = {file.project for file in given.document.files}
-    own = {name: sha for name, sha in found.files.items() if distribution_of(name) in projects}
-    if others := sorted(set(found.files) - set(own)):
-        log.note(f"{path}: also there, and not of this set: {', '.join(others)}")
-    if not own:
-        tip = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
-        raise DataError(f"{path} names no wheel of {given.document.id}", tip=tip)
-    return given.of_the_set(own, path)
 
 
 def _target(path: Path, found: _Run, given: Given) -> str | None:

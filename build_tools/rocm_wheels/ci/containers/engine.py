@@ -144,10 +144,8 @@ def _refuse_other_machine(name: Name, env: Mapping[str, str]) -> None:
     argv = [name, "context", "inspect", "--format", "{{.Name}} {{.Endpoints.docker.Host}}"]
     try:
         told = capture(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
-    except (
-        EngineError
-    ):  # podman-docker and docker before 19.03 have no contexts; a missing one `info` tells of
-        return
+    except EngineError:
+        return  # podman-docker and docker before 19.03 have no contexts; a missing one `info` tells of
     context, _, address = told.partition(" ")
     if _OTHER_MACHINE.match(address):
         raise _elsewhere(f"docker's context {context}", "`docker context use default`, and no DOCKER_CONTEXT")

@@ -38,9 +38,10 @@ def changed_since(repository: Path, ref: str) -> list[str]:
     from git import Repo
     from git.exc import BadName, GitCommandError, InvalidGitRepositoryError, NoSuchPathError
 
+    everything = set(ref) == {"0"}
     try:
         repo = Repo(repository)
-        base = repo.merge_base(ref if set(ref) != {"0"} else "HEAD", "HEAD")
+        base = repo.merge_base("HEAD" if everything else ref, "HEAD")
     except (InvalidGitRepositoryError, NoSuchPathError) as cause:
         raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
     except (GitCommandError, BadName, ValueError) as cause:
@@ -48,7 +49,7 @@ def changed_since(repository: Path, ref: str) -> list[str]:
         raise UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause
     if not base:
         raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
-    if set(ref) == {"0"}:
+    if everything:
         said = repo.git.ls_files("-z")
     else:
         said = repo.git.diff("--name-only", "--no-renames", "-z", base[0].hexsha)
