@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels import __version__, groups, log
+from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError, explain
+from rocm_wheels.pipeline.execute import events
 from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.plan.file import write_plan
@@ -134,26 +133,18 @@ def _of_step(outcome: Outcome, several: bool) -> RocmWheelsError:
 
 
 def _record_begin(planned: Planned, record: RunRecord, plan: Path, command: str) -> None:
-    facts = planned.facts
-    record.write(
-        "run-begun",
-        run=record.folder.name,
-        version=__version__,
+    facts, locked = planned.facts, planned.facts.locked
+    events.run_begun(
+        record,
+        facts.request,
+        facts.machine,
+        plan,
         command=command,
-        pid=os.getpid(),
-        began=groups.began(os.getpid()),
-        host=platform.node(),
-        platform=facts.request.platform,
-        cores=facts.machine.cores,
-        memory=facts.machine.memory,
-        plan=plan,
         steps=len(planned.plan.steps),
-        lock=None if facts.locked is None else facts.locked.path,
-        lock_digest=None if facts.locked is None else facts.locked.digest,
-        targets=list(planned.plan.targets),
+        lock=None if locked is None else (locked.path, locked.digest),
+        targets=planned.plan.targets,
         pythons=list(facts.pythons),
-        against=[asdict(one) for one in planned.plan.against],
-        output=facts.request.output,
+        against=planned.plan.against,
     )
 
 

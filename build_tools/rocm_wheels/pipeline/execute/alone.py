@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels import __version__, groups, log
+from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.machine import Machine, compile_jobs, look_at_machine, wanted_jobs
 from rocm_wheels.pipeline.estimates import estimate, read_history
+from rocm_wheels.pipeline.execute import events
 from rocm_wheels.pipeline.execute.one import perform, run_step_line
 from rocm_wheels.pipeline.execute.usage import Usage
 from rocm_wheels.pipeline.plan.file import PlanFile
@@ -52,68 +52,72 @@ def run_alone(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> 
     machine = look_at_machine(env)
     jobs = jobs_alone(file, step, machine, env)
     record = new_run(Workspace(file.request.work).runs, datetime.now(timezone.utc))
-    begin, pid = time.monotonic(), os.getpid()
-    record.write(
-        "run-begun",
-        run=record.folder.name,
-        version=__version__,
-        command=run_step_line(path, name),
-        pid=pid,
-        began=groups.began(pid),
-        host=platform.node(),
-        slurm_job=_slurm_job(env),
-        platform=file.request.platform,
-        cores=machine.cores,
-        memory=machine.memory,
-        plan=path,
-        steps=1,
-        lock=None if file.lock is None else file.lock[0],
-        lock_digest=None if file.lock is None else file.lock[1],
-        targets=list(file.plan.targets),
-        pythons=[step.cell.tag],
-        against=[asdict(one) for one in file.plan.against if one.python == step.cell.tag],
-        output=file.request.output,
-    )
-    record.write(
-        "step-begun",
-        step=name,
-        why=step.why,
-        after=list(step.after),
-        command=run_step_line(path, name),
-        environment=dict(step.environment),
-        fingerprint=step.fingerprint,
-        log=record.folder / f"{name}.log",
-        pid=pid,
-        began=groups.began(pid),
-        jobs=jobs,
-        estimate=None,
-    )
-    usage = Usage()
-    usage.started(pid)
-    outcome, code, failure = "failed", 1, None
+    begin = time.monotonic()
+    _record_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
+    usage, ended = Usage(), _End("failed", 1)
+    usage.started(os.getpid())
     try:
         with usage:
             again = run_in(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
-        outcome, code = "done", 0
+        ended = _End("done", 0)
         log.note(f"{name}: {'up to date' if again else 'done'} ({human_time(time.monotonic() - begin)})")
     except RocmWheelsError as known:
-        code, failure = known.exit_code, known
+        ended = _End("failed", known.exit_code, known)
         raise
     except KeyboardInterrupt:
-        outcome, code = "interrupted", 130
+        ended = _End("interrupted", 130)
         raise
     finally:
-        seconds = round(time.monotonic() - begin, 3)
-        record.write(
-            "step-ended",
-            step=name,
-            outcome=outcome,
-            seconds=seconds,
-            peak_memory=usage.peak,
-            cpu_seconds=round(usage.cpu_seconds, 2),
-            exit_code=code,
-            message=None if failure is None else failure.message,
-            tip=None if failure is None else failure.tip,
-            fingerprint=step.fingerprint,
-        )
-        record.write("run-ended", outcome=outcome, seconds=seconds, exit_code=code)
+        _record_end(record, step, ended, usage, time.monotonic() - begin)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a step alone ended, which is how its run did."""
+
+    outcome: str
+    exit_code: int
+    failure: RocmWheelsError | None = None
+
+
+def _record_begin(
+    record: RunRecord,
+    file: PlanFile,
+    path: Path,
+    step: Step,
+    *,
+    machine: Machine,
+    jobs: int,
+    env: Mapping[str, str],
+) -> None:
+    """Record the begin of a run of one step, and of that step: both are this process."""
+    events.run_begun(
+        record,
+        file.request,
+        machine,
+        path,
+        command=run_step_line(path, step.id),
+        steps=1,
+        lock=file.lock,
+        targets=file.plan.targets,
+        pythons=[step.cell.tag],
+        against=[one for one in file.plan.against if one.python == step.cell.tag],
+        slurm_job=_slurm_job(env),
+    )
+    output = record.folder / f"{step.id}.log"
+    events.step_begun(record, step, path, log=output, pid=os.getpid(), jobs=jobs)
+
+
+def _record_end(record: RunRecord, step: Step, ended: _End, usage: Usage, seconds: float) -> None:
+    """Record the end of the step, and of its run."""
+    events.step_ended(
+        record,
+        step,
+        ended.outcome,
+        ended.failure,
+        seconds=seconds,
+        peak_memory=usage.peak,
+        cpu_seconds=round(usage.cpu_seconds, 2),
+        exit_code=ended.exit_code,
+    )
+    record.write("run-ended", outcome=ended.outcome, seconds=round(seconds, 3), exit_code=ended.exit_code)

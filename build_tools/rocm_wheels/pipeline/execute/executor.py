@@ -10,17 +10,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from rocm_wheels import ending, groups, process
+from rocm_wheels import ending, process
 from rocm_wheels.errors import BuildError, RocmWheelsError, UsageError
 from rocm_wheels.machine import compile_jobs, wanted_jobs
-from rocm_wheels.pipeline.execute.one import holding, run_step_command, run_step_line
+from rocm_wheels.pipeline.execute import events
+from rocm_wheels.pipeline.execute.one import holding, run_step_command
 from rocm_wheels.pipeline.execute.result import SAID_LINES, State, cpu_seconds, end_of, read_result, told
 from rocm_wheels.pipeline.execute.screen import Screen
 from rocm_wheels.pipeline.execute.usage import Usage
@@ -31,7 +32,6 @@ from rocm_wheels.pipeline.plan.settle import settle
 from rocm_wheels.pipeline.plan.step import Step
 from rocm_wheels.pipeline.record.writing import RunRecord
 
-_ESTIMATED = ("seconds", "disk", "memory", "source")
 _MOST_AT_A_TIME = 8
 _THREADS = "step-at-work"
 _COLOURS: Mapping[State, str] = {"done": "green"}
@@ -198,55 +198,62 @@ class Executor:
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
         usage, begin = Usage(), time.monotonic()
-        begun, said = False, deque[str](maxlen=SAID_LINES)
+        said = deque[str](maxlen=SAID_LINES)
 
         def started(pid: int) -> None:
-            nonlocal begun
-            begun = True
             usage.started(pid)
-            self._record_begin(step, jobs, log_file, pid)
+            events.step_begun(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
 
         def heard(line: str) -> None:
             said.append(line)
             self.screen.line(step.id, line)
 
-        timed_out: BuildError | None = None
-        code = -9
         with usage:
-            try:
-                finished = process.run(
-                    run_step_command(self.plan, step.id),
-                    env=env,
-                    on_line=heard,
-                    timeout=self.how.timeout,
-                    check=None,
-                    what=step.id,
-                    started=started,
-                )
-                code = finished.returncode
-            except BuildError as late:
-                if not begun:
-                    raise
-                timed_out = late
+            code, timed_out = self._process(step.id, env, started, heard)
         if code:
             self._end_left_behind(step.id)
         seconds = time.monotonic() - begin
         result = read_result(self.record.folder, step.id, said)
         state, failure = end_of(step, code, timed_out, result, log_file)
-        self.record.write(
-            "step-ended",
-            step=step.id,
-            outcome=state,
-            seconds=round(seconds, 3),
+        events.step_ended(
+            self.record,
+            step,
+            state,
+            failure,
+            seconds=seconds,
             peak_memory=usage.peak,
             cpu_seconds=cpu_seconds(result, usage.cpu_seconds),
             exit_code=code,
-            message=None if failure is None else failure.message,
-            tip=None if failure is None else failure.tip,
-            fingerprint=step.fingerprint,
         )
         self.screen.end(step.id, _SAID.get(state, f"{state} after"), _COLOURS.get(state, "red"))
         return Outcome(step, state, seconds, again=bool(result.get("again")), failure=failure)
+
+    def _process(
+        self, name: str, env: Mapping[str, str], started: Callable[[int], None], heard: Callable[[str], None]
+    ) -> tuple[int, BuildError | None]:
+        """Have a process do a step; return its exit code, and what stopped it when its time was over."""
+        begun = False
+
+        def begins(pid: int) -> None:
+            nonlocal begun
+            begun = True
+            started(pid)
+
+        try:
+            finished = process.run(
+                run_step_command(self.plan, name),
+                env=env,
+                on_line=heard,
+                timeout=self.how.timeout,
+                check=None,
+                what=name,
+                started=begins,
+            )
+        except BuildError as late:
+            if not begun:
+                raise
+            return -9, late
+        return finished.returncode, None
 
     def _end_left_behind(self, name: str) -> None:
         """End what a step's process had started, if that was killed; holding the step does."""
@@ -255,23 +262,6 @@ class Executor:
                 return
         except (UsageError, OSError):
             return  # a `run-step` is at it, or the disk is full: which is why ours failed
-
-    def _record_begin(self, step: Step, jobs: int | None, log_file: Path, pid: int) -> None:
-        estimate = step.estimate
-        self.record.write(
-            "step-begun",
-            step=step.id,
-            why=step.why,
-            after=list(step.after),
-            command=run_step_line(self.plan, step.id),
-            environment=dict(step.environment),
-            fingerprint=step.fingerprint,
-            log=log_file,
-            pid=pid,
-            began=groups.began(pid),
-            jobs=jobs,
-            estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATED},
-        )
 
     def _await(self, sorter: TopologicalSorter[str]) -> None:
         """Wait until a step ends, and take in what it made. Raises OSError when that cannot be recorded."""
