@@ -29,9 +29,9 @@ from rocm_wheels.release.evidence_sources import read_results
 from rocm_wheels.release.evidence_store import Known
 from rocm_wheels.testing.results import TestResult
 from rocm_wheels.testing.target import Target
-from rocm_wheels.testing.torch_tests.outcomes import Verdict, mend, read_outcomes
+from rocm_wheels.testing.torch_tests.outcomes import Outcomes, Verdict, mend, read_outcomes
 from rocm_wheels.testing.torch_tests.outcomes import judged as told
-from rocm_wheels.testing.torch_tests.part import words_of
+from rocm_wheels.testing.torch_tests.part import _how_it_ended, words_of
 from rocm_wheels.testing.torch_tests.plan import Selection, choosing_variables, plan_parts
 from rocm_wheels.testing.torch_tests.records import Chosen, Tested, TorchResults, part_result, write_record
 from rocm_wheels.testing.torch_tests.reports import write_report
@@ -433,3 +433,32 @@ def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
 ) -> None:
     done = CliRunner().invoke(command, ["--target-python", "no-python", *words], standalone_mode=False)
     assert isinstance(done.exception, UsageError) and says in str(done.exception)
+
+
+OLD, FAILED = (TestResult(name=name, outcome="failed", seconds=0) for name in ("old", "new"))
+ENDS: list[tuple[int, Outcomes, str, tuple[str, str] | None]] = [
+    (0, Outcomes((OLD,), finished=True), "1 passed", None),
+    (1, Outcomes((OLD, FAILED), finished=True), "1 failed", None),
+    (
+        1,
+        Outcomes((OLD,), finished=True),
+        "x",
+        ("crashed", "ended with exit code 1, and no test failed\n  | x"),
+    ),
+    (1, Outcomes((OLD,)), "x", ("crashed", "ended with exit code 1 in the middle\n  | x")),
+    (0, Outcomes(), "x", ("crashed", "ended with exit code 0 in the middle\n  | x")),
+    (-11, Outcomes(), "x", ("crashed", "crashed with SIGSEGV\n  | x")),
+    (
+        1,
+        Outcomes(),
+        "Timeout (0:00:07)!\nThread 0x7 (first):\nx",
+        ("timeout", "was stopped after 7 s in it\n  | x"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "after", "printed", "how"), ENDS)
+def test_a_process_ended_well_only_where_pytest_and_its_outcomes_agree(
+    code: int, after: Outcomes, printed: str, how: tuple[str, str] | None
+) -> None:
+    assert _how_it_ended(code, Outcomes((OLD,)), after, printed.splitlines(), 7.0) == how

@@ -115,24 +115,11 @@ def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tup
 
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as name:
         order = Path(name, "recording.json")
-        path = running.outcomes(part).absolute()
-        order.write_text(
-            json.dumps(
-                {
-                    "outcomes": str(path),
-                    "done": before.done,
-                    "left_out": list(running.left_out),
-                    "limit": running.test_limit,
-                    "torch": str(running.torch or ""),
-                }
-            ),
-            encoding="utf-8",
-        )
-        env = _environment(running, part, Path(name))
+        order.write_text(json.dumps(_order(running, part, before)), encoding="utf-8")
         try:
             code = run(
                 _command(running, part, order),
-                env=env,
+                env=_environment(running, part, Path(name)),
                 cwd=running.tests,
                 log=running.log(part),
                 on_line=shown,
@@ -145,18 +132,38 @@ def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tup
             if isinstance(cause.__cause__, OSError) or ending.is_near():
                 raise ChecksError(f"pytest could not be run by {running.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
-    after = read_outcomes(path)
+    return _how_it_ended(code, before, read_outcomes(running.outcomes(part)), said, running.test_limit)
+
+
+def _order(running: Running, part: Part, before: Outcomes) -> dict[str, object]:
+    """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
+    return {
+        "outcomes": str(running.outcomes(part).absolute()),
+        "done": before.done,
+        "left_out": list(running.left_out),
+        "limit": running.test_limit,
+        "torch": str(running.torch or ""),
+    }
+
+
+def _how_it_ended(
+    code: int, before: Outcomes, after: Outcomes, said: Sequence[str], limit: float
+) -> tuple[str, str] | None:
+    """Judge a process of pytest by its exit code, its outcomes and what it printed; None: it ended well.
+
+    Exit code 1 is a failed test's only where a test failed that was not done ``before``.
+    """
     done = frozenset(before.done)
     failed = any(one.outcome == "failed" for one in after.results if one.name not in done)
     if code in _ENDED_WELL and after.finished and (code != 1 or failed):
         return None
+    where = "".join(f"\n  | {line}" for line in _telling(said))
     if code == 1 and any(_LATE.search(line) for line in said):
-        words = f"was stopped after {running.test_limit:g} s in it"
-        return "timeout", words + "".join(f"\n  | {line}" for line in _telling(said))
+        return "timeout", f"was stopped after {limit:g} s in it{where}"
+    if code == 1 and after.finished:
+        return "crashed", f"ended with exit code 1, and no test failed{where}"
     how = f"ended with exit code {code} in the middle" if code in _ENDED_WELL else describe_end(code)
-    if after.finished and code == 1:
-        how = "ended with exit code 1, and no test failed"
-    return "crashed", how + "".join(f"\n  | {line}" for line in _telling(said))
+    return "crashed", f"{how}{where}"
 
 
 def _telling(said: Sequence[str]) -> list[str]:
