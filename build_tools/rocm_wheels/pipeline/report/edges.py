@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,36 +58,24 @@ def ninja_part(run: Run, step: StepView, event: Event) -> Markup:
     )
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """``unit`` milliseconds are one unit of the drawing; lanes lie ``tall`` apart and are ``thick``."""
+
+    unit: float
+    tall: int
+    thick: int
+
+
 def _picture(axis: Axis, packed: Sequence[Sequence[Edge]], whole: int, *, label: str) -> Markup:
     tall = max(4, min(14, 420 // len(packed)))
-    thick = tall - 1 if tall > 4 else tall
+    scale = _Scale(whole / _WIDTH, tall, tall - 1 if tall > 4 else tall)
     height = tall * len(packed)
-    paths: dict[str, list[str]] = {}
-    unit = whole / _WIDTH
-    for number, lane in enumerate(packed):
-        for members in blocks(lane, unit):
-            kind = members[0].kind if len(members) == 1 else "many"
-            left, right = round(members[0].begin / unit), round(members[-1].end / unit)
-            box = f"M{left} {number * tall}h{max(right - left, 1)}v{thick}H{left}z"
-            paths.setdefault(kind, []).append(box)
-    named = sorted(_placed(packed), key=lambda one: (-one[1].milliseconds, one[1].outputs))[:_NAMED]
-    drawn = [tag("path", class_=f"edge {kind}", d="".join(paths[kind])) for kind in WORDS if kind in paths]
-    boxes = [
-        tag(
-            "rect",
-            tag("title", f"{edge.outputs[0]}: {human_time(edge.milliseconds / 1000)}"),
-            class_="named",
-            x=round(edge.begin / unit),
-            y=lane * tall,
-            width=max(round(edge.milliseconds / unit), 1),
-            height=thick,
-        )
-        for lane, edge in named
-    ]
+    paths = _paths(packed, scale)
     inner = tag(
         "svg",
-        drawn,
-        boxes,
+        [tag("path", class_=f"edge {kind}", d=path) for kind, path in paths.items()],
+        _boxes(packed, scale),
         y=_AXIS,
         width="100%",
         height=height,
@@ -104,19 +93,51 @@ def _picture(axis: Axis, packed: Sequence[Sequence[Edge]], whole: int, *, label:
         role="img",
         aria_label=label,
     )
-    # shades, and a frame around libraries, tell the kinds apart without colour
-    legend = [
-        tag("li", tag("span", class_=f"swatch {kind}", aria_hidden="true"), words)
-        for kind, words in WORDS.items()
-        if kind in paths
+    return join(picture, _legend(paths))
+
+
+def _paths(packed: Sequence[Sequence[Edge]], scale: _Scale) -> dict[str, str]:
+    """Return a path a kind of command, in the order of ``WORDS``: a box for each block of a lane."""
+    found: dict[str, list[str]] = {}
+    for number, lane in enumerate(packed):
+        for members in blocks(lane, scale.unit):
+            kind = members[0].kind if len(members) == 1 else "many"
+            left, right = round(members[0].begin / scale.unit), round(members[-1].end / scale.unit)
+            box = f"M{left} {number * scale.tall}h{max(right - left, 1)}v{scale.thick}H{left}z"
+            found.setdefault(kind, []).append(box)
+    return {kind: "".join(found[kind]) for kind in WORDS if kind in found}
+
+
+def _boxes(packed: Sequence[Sequence[Edge]], scale: _Scale) -> list[Markup]:
+    """Return a box that says its name over each of the longest commands."""
+    longest = sorted(_placed(packed), key=lambda one: (-one[1].milliseconds, one[1].outputs))[:_NAMED]
+    return [
+        tag(
+            "rect",
+            tag("title", f"{edge.outputs[0]}: {human_time(edge.milliseconds / 1000)}"),
+            class_="named",
+            x=round(edge.begin / scale.unit),
+            y=lane * scale.tall,
+            width=max(round(edge.milliseconds / scale.unit), 1),
+            height=scale.thick,
+        )
+        for lane, edge in longest
     ]
-    return join(picture, tag("ul", legend, class_="legend"))
 
 
 def _placed(packed: Sequence[Sequence[Edge]]) -> Iterator[tuple[int, Edge]]:
     for number, lane in enumerate(packed):
         for edge in lane:
             yield number, edge
+
+
+def _legend(kinds: Iterable[str]) -> Markup:
+    """Say what the kinds are: shades, and a frame around libraries, tell them apart without colour."""
+    return tag(
+        "ul",
+        [tag("li", tag("span", class_=f"swatch {kind}", aria_hidden="true"), WORDS[kind]) for kind in kinds],
+        class_="legend",
+    )
 
 
 def _kinds(edges: Sequence[Edge]) -> Markup:
