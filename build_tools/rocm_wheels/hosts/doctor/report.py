@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rocm_wheels.hosts.doctor.kernels import verdicts
+from rocm_wheels.hosts.doctor.kernels import Verdict, verdicts
 from rocm_wheels.hosts.doctor.subject import Finding, Severity, Subject
 from rocm_wheels.hosts.doctor.table import GROUPS
+from rocm_wheels.hosts.installed.look import Package
 
 Paint = Callable[[str, Severity], str]
 
@@ -74,38 +75,41 @@ def as_json(subject: Subject, findings: Iterable[Finding]) -> dict[str, Any]:
             "version": python.version,
             "site_packages": str(python.site_packages),
         },
-        "packages": [
-            {
-                "name": one.name,
-                "version": one.version,
-                "build": one.kind,
-                "build_version": one.build.version or None,
-                "installer": one.distribution.installer or None,
-                "place": str(one.distribution.place),
-                "imported": not one.shadowed,
-            }
-            for one in subject.installed.packages
-        ],
-        "kernels": [
-            {
-                "project": one.project,
-                "gfx": one.gfx,
-                "served": one.served.yes,
-                "how": one.served.how,
-                "by": one.served.by or None,
-                "files": [str(path) for path in one.files],
-            }
-            for one in verdicts(subject)
-        ],
-        "findings": [
-            {
-                "group": one.group,
-                "check": one.check,
-                "severity": one.severity,
-                "text": one.text,
-                "fix": one.fix or None,
-                "source": one.source or None,
-            }
-            for one in found
-        ],
+        "packages": [_package(one) for one in subject.installed.packages],
+        "kernels": [_kernels(one) for one in verdicts(subject)],
+        "findings": [_finding(one) for one in found],
+    }
+
+
+def _package(one: Package) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "version": one.version,
+        "build": one.kind,
+        "build_version": one.build.version or None,
+        "installer": one.distribution.installer or None,
+        "place": str(one.distribution.place),
+        "imported": not one.shadowed,
+    }
+
+
+def _kernels(one: Verdict) -> dict[str, Any]:
+    return {
+        "project": one.project,
+        "gfx": one.gfx,
+        "served": one.served.yes,
+        "how": one.served.how,
+        "by": one.served.by or None,
+        "files": [str(path) for path in one.files],
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "group": one.group,
+        "check": one.check,
+        "severity": one.severity,
+        "text": one.text,
+        "fix": one.fix or None,
+        "source": one.source or None,
     }
