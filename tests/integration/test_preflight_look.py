@@ -31,16 +31,14 @@ def looked(folder: Path, **changes: Any) -> Subject:
     """Look at a run that builds apex in folders below ``folder``."""
     source = folder / "apex"
     source.mkdir(exist_ok=True)
+    stated = {name: tuple(changes.pop(name)) for name in ("costs", "pythons") if name in changes}
     given: dict[str, Any] = {
         "env": ENV,
-        "platform": "linux",
-        "machine": look_at_machine(ENV),
         "work": folder / "work",
         "output": folder / "dist",
         "sources": {"apex": source},
-        "projects": [load_project("apex")],
     }
-    return look(**{**given, **changes})
+    return look(Subject("linux", look_at_machine(ENV), ("apex",), **stated), **{**given, **changes})
 
 
 def said(subject: Subject) -> list[tuple[str, str]]:

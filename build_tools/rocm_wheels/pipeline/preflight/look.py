@@ -10,15 +10,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.compile.sdk_tree import SdkTree, sdk_warnings
 from rocm_wheels.errors import RocmWheelsError, UsageError
-from rocm_wheels.machine import Machine
 from rocm_wheels.model.project import Platform, Project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.collect import refuse_foreign
-from rocm_wheels.pipeline.preflight.subject import Cost, Folder, Headers, Program, Role, Subject
+from rocm_wheels.pipeline.preflight.subject import Folder, Headers, Program, Role, Subject
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.interpreter import ask_interpreter
 from rocm_wheels.workspace import Workspace
@@ -34,60 +34,33 @@ _LANGUAGE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def look(
+    known: Subject,
     *,
     env: Mapping[str, str],
-    platform: Platform,
-    machine: Machine,
     work: Path,
     output: Path,
     sources: Mapping[str, Path],
-    projects: Sequence[Project],
-    pythons: Sequence[Headers] = (),
     wheels: Iterable[tuple[Project, str, Path]] = (),
-    costs: Sequence[Cost] = (),
-    targets: Sequence[str] = (),
     sdk: SdkTree | None = None,
-    sdk_targets: Sequence[str] | None = None,
-    unreleased: Sequence[str] = (),
-    flash_attention: bool = False,
-    aotriton: str | None = None,
-    jobs: int | None = None,
     epochs: Iterable[int | None] = (),
     statvfs: Callable[[Path], os.statvfs_result] | None = None,
 ) -> Subject:
-    """Look at everything that the checks want to know of a run of ``projects``.
+    """Look at what else the checks want to know of a run; what its plan says is ``known``.
 
-    ``wheels`` that will be made: project, tag, folder. ``costs`` are those of the steps that will run.
-    ``env`` is that of the builds: a build environment's programs come first on its PATH, once it is there.
-    ``epochs`` are the dates of the sources' commits. An existing work directory is written to for a moment;
-    nothing else is.
+    ``wheels`` that will be made: project, tag, folder. ``env`` is that of the builds: a build environment's
+    programs come first on its PATH, once it is there. ``epochs`` are the dates of the sources' commits. An
+    existing work directory is written to for a moment; nothing else is.
     """
-    trees = {project.name: sources[project.name] for project in projects}
-    asked: list[tuple[Role, str, Path]] = [
-        ("work", "work directory", work),
-        ("output", "output folder", output),
-        *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
-        ("temporary", "folder of temporary files", _temporary(env, platform)),
-    ]
-    times = [*(float(epoch) for epoch in epochs if epoch), *map(_newest, trees.values())]
-    return Subject(
-        platform=platform,
-        machine=machine,
-        folders=tuple(_folder(role, what, path, statvfs) for role, what, path in asked),
-        projects=tuple(project.name for project in projects),
-        costs=tuple(costs),
-        pythons=tuple(pythons),
-        programs=_programs(env, platform),
-        targets=tuple(targets),
-        sdk_targets=tuple(sdk_targets) if sdk_targets is not None else None,
+    trees = {name: sources[name] for name in known.projects}
+    newest = _newest(trees.values(), epochs)
+    return replace(
+        known,
+        folders=_folders(work, output, trees, _temporary(env, known.platform), statvfs),
+        programs=_programs(env, known.platform),
         sdk_lacks=sdk_warnings(sdk) if sdk is not None else (),
-        unreleased=tuple(unreleased),
-        flash_attention=flash_attention,
-        aotriton=aotriton,
         foreign=_foreign(Workspace(work), wheels),
-        jobs=jobs,
         now=time.time(),
-        newest=max(times, default=0.0) or None,
+        newest=newest,
         long_paths=_long_paths(),
         open_files=_open_files(),
         variables={name: env[name] for name in _LANGUAGE if name in env},
@@ -119,6 +92,22 @@ def _foreign(workspace: Workspace, wheels: Iterable[tuple[Project, str, Path]]) 
         except UsageError as failure:
             found.append(failure.message)
     return tuple(found)
+
+
+def _folders(
+    work: Path,
+    output: Path,
+    trees: Mapping[str, Path],
+    temporary: Path,
+    statvfs: Callable[[Path], os.statvfs_result] | None,
+) -> tuple[Folder, ...]:
+    asked: list[tuple[Role, str, Path]] = [
+        ("work", "work directory", work),
+        ("output", "output folder", output),
+        *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
+        ("temporary", "folder of temporary files", temporary),
+    ]
+    return tuple(_folder(role, what, path, statvfs) for role, what, path in asked)
 
 
 def _folder(role: Role, what: str, path: Path, statvfs: Callable[[Path], os.statvfs_result] | None) -> Folder:
@@ -202,7 +191,13 @@ def _program(name: str, word: str, question: Sequence[str], *, env: Mapping[str,
     return Program(name, Path(place), numbers)
 
 
-def _newest(tree: Path) -> float:
+def _newest(trees: Iterable[Path], epochs: Iterable[int | None]) -> float | None:
+    """Return the newest time of some trees and of their commits; ``None`` where nothing has one."""
+    times = [*(float(epoch) for epoch in epochs if epoch), *map(_newest_in, trees)]
+    return max(times, default=0.0) or None
+
+
+def _newest_in(tree: Path) -> float:
     """Return the newest time of git's own files and of what lies at the top of a tree; 0 without one."""
     newest = 0.0
     with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.machine import wanted_jobs
 from rocm_wheels.model.flash_attention import use_flash_attention
 from rocm_wheels.model.lines import pythons_of
-from rocm_wheels.model.project import load_project
+from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.plan.fitting import usable_triton
@@ -20,6 +20,7 @@ from rocm_wheels.pipeline.preflight.table import run_preflight
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.facts.gather import Facts
+    from rocm_wheels.pipeline.facts.ready import Ready
     from rocm_wheels.pipeline.plan.planning import Planned
     from rocm_wheels.pipeline.plan.step import Step
 
@@ -40,52 +41,60 @@ def subject_of(planned: Planned) -> Subject:
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
     pythons = each(lambda tag: headers_of(facts.pythons[tag].python, facts.env, tag), tags, jobs=8)
     ready = next((one.ready for one in facts.pythons.values() if one.ready is not None), None)
-    env = dict(facts.env)
-    for project in projects:
-        given = request.set_env.get(project.name, {})
-        env.update({name: given[name] for name in _COMPILERS if name in given})
-    if ready is not None:
-        prepend_path(env, "PATH", ready.environment.bin, request.platform)
     tree = facts.trees.get("pytorch")
-    return look(
-        env=env,
+    known = Subject(
         platform=request.platform,
         machine=facts.machine,
-        work=request.work,
-        output=request.output,
-        sources=request.sources,
-        projects=projects,
-        pythons=pythons,
-        wheels=[
-            (project, step.cell.tag, folder)
-            for step, project in builds
-            for folder in planned.graph.folders(step, request.output)
-        ],
-        costs=[_cost(step, planned) for step in steps if not step.brought],
+        projects=tuple(project.name for project in projects),
+        costs=tuple(_cost(step, planned) for step in steps if not step.brought),
+        pythons=tuple(pythons),
         targets=planned.plan.targets,
-        sdk=ready.tree if ready is not None else None,
         sdk_targets=ready.sdk.targets if ready is not None else None,
         unreleased=_unreleased(facts, tags),
         flash_attention=_flash_attention(facts, planned.plan.targets),
         aotriton=tree.aotriton if tree is not None else None,
         jobs=wanted_jobs(facts.env),
+    )
+    return look(
+        known,
+        env=_environment(facts, projects, ready),
+        work=request.work,
+        output=request.output,
+        sources=request.sources,
+        wheels=[
+            (project, step.cell.tag, folder)
+            for step, project in builds
+            for folder in planned.graph.folders(step, request.output)
+        ],
+        sdk=ready.tree if ready is not None else None,
         epochs=[tree.identity.epoch for tree in facts.trees.values()],
     )
 
 
-def _unreleased(facts: Facts, tags: Iterable[str]) -> list[str]:
+def _environment(facts: Facts, projects: Iterable[Project], ready: Ready | None) -> dict[str, str]:
+    """Return the environment of the builds, as far as it says where programs are found."""
+    request, env = facts.request, dict(facts.env)
+    for project in projects:
+        given = request.set_env.get(project.name, {})
+        env.update({name: given[name] for name in _COMPILERS if name in given})
+    if ready is not None:
+        prepend_path(env, "PATH", ready.environment.bin, request.platform)
+    return env
+
+
+def _unreleased(facts: Facts, tags: Iterable[str]) -> tuple[str, ...]:
     """Say of each Python that torch's release line was not released for that it is so."""
     tree = facts.trees.get("pytorch")
     if tree is None or tree.version is None:
-        return []
+        return ()
     line, released = pythons_of(tree.version)
     given = {tag: facts.pythons[tag].version for tag in tags}
     short = {tag: ".".join(v.split(".")[:2]) + ("t" if v.endswith("t") else "") for tag, v in given.items()}
-    return [
+    return tuple(
         f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}"
         for version in short.values()
         if released and version not in released
-    ]
+    )
 
 
 def _cost(step: Step, planned: Planned) -> Cost:

@@ -80,7 +80,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Subject:
-    """Everything that checks look at.
+    """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
 
     ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``: sentences.
     ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
@@ -89,19 +89,19 @@ class Subject:
 
     platform: Platform
     machine: Machine
-    folders: tuple[Folder, ...]
     projects: tuple[str, ...]
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[Cost, ...] = ()  # of the steps that will run
     pythons: tuple[Headers, ...] = ()
-    programs: tuple[Program, ...] = ()
     targets: tuple[str, ...] = ()
     sdk_targets: tuple[str, ...] | None = None
-    sdk_lacks: tuple[str, ...] = ()
     unreleased: tuple[str, ...] = ()
     flash_attention: bool = False
     aotriton: str | None = None
-    foreign: tuple[str, ...] = ()
     jobs: int | None = None  # that the user asked for
+    folders: tuple[Folder, ...] = ()
+    programs: tuple[Program, ...] = ()
+    sdk_lacks: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     now: float = 0.0
     newest: float | None = None
     long_paths: bool | None = None
