@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,24 +88,32 @@ def resolve(
     if is_commit(ref):
         return ref.lower(), ref.lower()
     shown = shell.hide_credentials(origin)
-    what = f"asking {shown} for {ref}"
-    tip = f"check {options[0]} and the network; nothing was changed"
-    asking = git.setting(*transport.settings)
-    with advised(asking.directory), _no_mirror_answers(transport, options[1]):
-        said = tried(
-            lambda: process.capture(
-                asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
-                env=asking.environment(),
-                cwd=asking.directory,
-                timeout=transport.timeout,
-                check=SourceError,
-                what=what,
-                tip=tip,
-            ),
-            transport=transport,
+    with advised(git.directory), _no_mirror_answers(transport, options[1]):
+        found = _listed(git, origin, ref, transport=transport, option=options[0])
+    return _meant(ref, found, shown)
+
+
+def _listed(git: Git, origin: str, ref: str, *, transport: Transport, option: str) -> dict[str, str]:
+    """Return the refs of ``origin`` that end like ``ref``, with their commits; a tag with what it is of."""
+    asking, what = git.setting(*transport.settings), f"asking {shell.hide_credentials(origin)} for {ref}"
+    said = tried(
+        lambda: process.capture(
+            asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
+            env=asking.environment(),
+            cwd=asking.directory,
+            timeout=transport.timeout,
+            check=SourceError,
             what=what,
-        )
-    found = {name: commit for commit, name in (line.split("\t", 1) for line in said.splitlines())}
+            tip=f"check {option} and the network; nothing was changed",
+        ),
+        transport=transport,
+        what=what,
+    )
+    return {name: commit for commit, name in (line.split("\t", 1) for line in said.splitlines())}
+
+
+def _meant(ref: str, found: Mapping[str, str], shown: str) -> tuple[str, str]:
+    """Return which of the refs that were ``found`` is meant: its commit, and its name. Raises SourceError."""
     names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
     if ref in found and (ref == "HEAD" or ref.startswith("refs/")):
         names = [ref]  # a whole name, whatever else ends like it
