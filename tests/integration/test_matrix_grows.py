@@ -71,5 +71,5 @@ def test_one_entry_each(copy: Path) -> None:
     made = copy / ".github" / "workflows"
     head = f"{fresh}, nightly, with those of Python 3.12, 3.14t that they have."
     assert head in (made / "nightly.yml").read_text()
-    assert "#   my-gpu\n" in (made / "release-family.yml").read_text()
+    assert "#   my-gpu\n" in (made / "release-set.yml").read_text()
     assert "gfx1152" in (made / "promote.yml").read_text()

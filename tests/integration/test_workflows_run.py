@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from workflow_runner import Ran, Runner
-from workflow_world import CLONE, FAMILIES, ROCM, History, Night, run_night
+from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, run_night
 
 from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.gfx import gfx_families
@@ -93,22 +93,22 @@ def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
 def test_a_set_that_nobody_tested_on_a_gpu_is_blocked(night: Night) -> None:
     """Machines with GPUs are not here: their jobs fail, as after a day; the gate says what is missing."""
     jobs = night.runner.jobs
-    assert jobs["nightly.yml/line[0]/family[0]/stage"].result == "success", night.failures()
+    assert jobs["nightly.yml/line[0]/set[0]/stage"].result == "success", night.failures()
     for number in range(len(night.pythons)):
-        assert jobs[f"nightly.yml/line[0]/family[0]/test[{number}]"].result == "failure"
-    assert "no machine has the label linux-gfx942" in said(night, "family[0]/test[0]", "runner")
-    gate = said(night, "family[0]/gate", "gate")
+        assert jobs[f"nightly.yml/line[0]/set[0]/test[{number}]"].result == "failure"
+    assert "no machine has the label linux-gfx942" in said(night, "set[0]/test[0]", "runner")
+    gate = said(night, "set[0]/gate", "gate")
     assert "exit code 15" in gate and "1 of 5 rules hold it" in gate
     assert "FAIL      smoke on gfx942  no evidence that the smoke tests pass" in gate
-    assert jobs["nightly.yml/line[0]/family[0]/promote"].result == "skipped"
+    assert jobs["nightly.yml/line[0]/set[0]/promote"].result == "skipped"
     assert not list((night.store / "v2").glob(f"{FAMILIES[0]}/**/*.whl"))
 
 
 def test_a_family_that_is_a_named_exception_is_shown_as_untested(night: Night) -> None:
     jobs = night.runner.jobs
-    assert jobs["nightly.yml/line[0]/family[1]/gate"].result == "success", night.failures()
-    assert jobs["nightly.yml/line[0]/family[1]/promote"].result == "success", night.failures()
-    assert "untested" in said(night, "family[1]/gate", "gate")
+    assert jobs["nightly.yml/line[0]/set[1]/gate"].result == "success", night.failures()
+    assert jobs["nightly.yml/line[0]/set[1]/promote"].result == "success", night.failures()
+    assert "untested" in said(night, "set[1]/gate", "gate")
     assert list((night.store / "v2").glob(f"{FAMILIES[1]}/**/torch-*.whl"))
     assert night.runner.result == "failure"  # tests without a machine, and a gate that blocks
 
@@ -165,11 +165,11 @@ def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, h
     """All that the push has: not only its last commit. Its sets are judged by no gate, and shown nowhere."""
     first = history.commit({PATCH: "changed"}, history.base)
     history.commit({PATCH: "changed", "README.md": "changed"}, first)
-    families = [f"line[0]/family[{number}]" for number in range(1, 12)]
+    families = [f"line[0]/set[{number}]" for number in range(1, 12)]
     served = {
         **{f"postsubmit.yml/{name}": Ran("success") for name in (*families, "line[1]")},
         "postsubmit.yml/line[0]/build": Ran("failure"),
-        "postsubmit.yml/line[0]/family[0]/stage": night.ran("family[0]/stage"),
+        "postsubmit.yml/line[0]/set[0]/stage": night.ran("set[0]/stage"),
     }
     about = {"event": {"before": history.base}, "sha": first}
     runner = night.run("postsubmit.yml", event="push", about=about, history=history.folder, served=served)
@@ -177,22 +177,22 @@ def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, h
     assert (line["line"], line["channel"], line["promote"], line["save_cache"]) == ("2.13", "", False, False)
     since = [name for name, one in ci_table().families.items() if one.since in {"presubmit", "postsubmit"}]
     assert line["families"].split() == since and line["store"] == str(night.store)
-    results = {job: ran.result for job, ran in runner.jobs.items() if "family[0]/" in job}
+    results = {job: ran.result for job, ran in runner.jobs.items() if "set[0]/" in job}
     wanted = {"stage": "success", "test[0]": "failure", "gate": "skipped", "promote": "skipped"}
     for job, result in wanted.items():
-        assert results[f"postsubmit.yml/line[0]/family[0]/{job}"] == result, results
+        assert results[f"postsubmit.yml/line[0]/set[0]/{job}"] == result, results
 
 
 def test_a_release_is_judged_and_never_shown(night: Night) -> None:
     served = {
         "release.yml/line[0]/build": night.ran("build"),
-        "release.yml/line[0]/family[0]/stage": night.ran("family[1]/stage"),
+        "release.yml/line[0]/set[0]/stage": night.ran("set[1]/stage"),
     }
     given = {**night.given, "families": FAMILIES[1], "channel": "prerelease"}
     runner = night.run("release.yml", given, served=served)
-    told = runner.jobs["release.yml/line[0]/family[0]/gate"].said("gate")
+    told = runner.jobs["release.yml/line[0]/set[0]/gate"].said("gate")
     assert "prerelease" in told
-    assert runner.jobs["release.yml/line[0]/family[0]/promote"].result == "skipped"
+    assert runner.jobs["release.yml/line[0]/set[0]/promote"].result == "skipped"
     assert not [one for one in runner.services.asked if one.startswith("environment")]
 
 
@@ -200,7 +200,7 @@ def test_a_release_is_judged_and_never_shown(night: Night) -> None:
     ("number", "gate", "promote"), [(0, "failure", "skipped"), (1, "success", "success")]
 )
 def test_somebody_promotes_a_set_of_the_night(number: int, gate: str, promote: str, night: Night) -> None:
-    chosen = night.ran(f"family[{number}]/stage").outputs["set"]
+    chosen = night.ran(f"set[{number}]/stage").outputs["set"]
     given = {"set": chosen, "family": FAMILIES[number], "channel": "nightly"}
     runner = night.run("promote.yml", given)
     assert runner.jobs["promote.yml/gate"].result == gate
@@ -210,33 +210,69 @@ def test_somebody_promotes_a_set_of_the_night(number: int, gate: str, promote: s
     assert asked.count("role a-role in a-region") == (2 if promote == "success" else 1)
 
 
-def test_what_is_tested_has_an_environment_of_its_own(night: Night) -> None:
+@pytest.fixture(scope="module")
+def together(night: Night) -> Runner:
+    """The same night in the other layout, for one Python, with the compiler cache that the first one left."""
+    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
+    return night.run("nightly.yml", given, machines=labels() - {"ubuntu-24.04"})
+
+
+RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"
+ONE_SET = "nightly.yml/line[0]/set[0]"
+
+
+def test_one_set_is_for_all_families(night: Night, together: Runner) -> None:
+    """One build of all, staged as one set; each family is tested by itself, and each can hold the set."""
+    results = {place: ran.result for place, ran in together.jobs.items()}
+    tag = f"cp{RUNNING.replace('.', '')}-2.13-linux"
+    wanted = ["lock", "sources[0]", "shared[0]", "first[0]", "companions[0]"]
+    assert {results.get(f"nightly.yml/line[0]/build/{job}") for job in wanted} == {"success"}, results
+    assert results["nightly.yml/line[0]/build/others"] == "skipped"
+    assert f"wheels-multi-arch-{tag}" in together.services.artifacts
+    assert results[f"{ONE_SET}/stage"] == "success" and not any("/set[1]" in place for place in results)
+    built = together.jobs["nightly.yml/line[0]/build/first[0]"].said("build")
+    assert re.search(r"ccache answered .*\(host [1-9]", built)
+    (document,) = (night.store / "v2-staging" / "multi-arch" / "sets").glob("*/set.json")
+    staged = json.loads(document.read_text())
+    both = {target for family in FAMILIES for target in gfx_families()[family]}
+    assert staged["layout"] == "multi-arch" and len(staged["files"]) == len(night.projects)
+    assert {file["project"]: set(file.get("targets", ())) for file in staged["files"]} == {
+        name: set() if name == "triton" else both for name in night.projects
+    }
+    tests = [f"{ONE_SET}/test[{number}]" for number in range(len(FAMILIES))]
+    assert [results[one] for one in tests] == ["failure", "failure"]  # no machine has a GPU
+    gate = together.jobs[f"{ONE_SET}/gate"].said("gate")
+    assert "multi-arch may not go to nightly" in gate and "smoke on gfx942" in gate
+    assert results[f"{ONE_SET}/promote"] == "skipped"
+
+
+def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Runner) -> None:
     """On a machine that says it has a GPU and has none: all is installed, and no test of it passes."""
-    first, stage = "nightly.yml/line[0]/family[0]", night.ran("family[1]/stage")
-    rows = [row["python"] for row in json.loads(stage.outputs["tested"])["include"]]
-    number = rows.index(f"{sys.version_info[0]}.{sys.version_info[1]}")
+    stage = together.jobs[f"{ONE_SET}/stage"]
+    rows = [row["family"] for row in json.loads(stage.outputs["tested"])["include"]]
+    number = rows.index(FAMILIES[1])
     others = [f"{job}[{1 - number}]" for job in ("test", "tests", "results")]
     served = {
-        "nightly.yml/line[0]/build": night.ran("build"),
-        f"{first}/stage": stage,
-        **{f"{first}/{other}": Ran("failure") for other in (*others, f"tests[{number}]")},
+        "nightly.yml/line[0]/build": Ran("success"),
+        f"{ONE_SET}/stage": stage,
+        **{f"{ONE_SET}/{other}": Ran("failure") for other in (*others, f"tests[{number}]")},
     }
-    given = {**night.given, "families": FAMILIES[1]}
+    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
     env = {"PYTEST_ADDOPTS": "-k test_versions"}
     on = ci_table().families[FAMILIES[1]].on("linux")
     assert on is not None
     testers = [one.label for one in on.runners]
-    runner = night.run("nightly.yml", given, served=served, testers=testers, env=env)
-    test, results = (runner.jobs[f"{first}/{job}[{number}]"] for job in ("test", "results"))
+    runner = night.run("nightly.yml", given, served=served, after=together, machines=testers, env=env)
+    test, results = (runner.jobs[f"{ONE_SET}/{job}[{number}]"] for job in ("test", "results"))
     installed = test.said("install from the index of the set")
     assert re.search(r"making \S+/work/tested \(Python \S+, new, of \S+/tools/\S+\)", installed)
     assert "torch 2.13.0a0+rocm7.1.0.miniature (built for rocm), " in installed
     assert all(re.search(rf"[ :]{name} ", installed) for name in night.projects)
     assert "sees no AMD GPU" in test.said("smoke tests")
     assert "smoke: fail" in results.said("write it down")
-    gate = runner.jobs[f"{first}/gate"].said("gate")
+    gate = runner.jobs[f"{ONE_SET}/gate"].said("gate")
     assert "FAIL      smoke on gfx1151" in gate, "an exception goes out untested, and not when it failed"
-    assert runner.jobs[f"{first}/promote"].result == "skipped"
+    assert runner.jobs[f"{ONE_SET}/promote"].result == "skipped"
     home = night.folder / "world" / "home"
     left = [*(night.folder / "github" / "tools").rglob("torch"), *home.rglob("*.whl")]
     assert not left, "for the jobs after"
@@ -252,14 +288,14 @@ def test_our_own_tests(night: Night) -> None:
 
 
 # what cannot succeed without a GPU, and what no run here gets to because of that
-_OF_FAMILY = "release-family.yml"
+_OF_SET = "release-set.yml"
 NOT_HERE = {
-    (_OF_FAMILY, "test", "whether torch starts, and sees a GPU"): "no family that asks for it has machines",
-    (_OF_FAMILY, "test", "smoke tests"): "ran, and said that there is no GPU",
-    (_OF_FAMILY, "tests", "rocm-wheels"): "a job that tests nothing without smoke tests that passed",
-    (_OF_FAMILY, "tests", "install from the index of the set"): "as that of the job test",
-    (_OF_FAMILY, "tests", "torch's own tests"): "refuses without smoke tests that passed",
-    (_OF_FAMILY, "results", "and torch's own tests"): "there are none without those",
+    (_OF_SET, "test", "whether torch starts, and sees a GPU"): "no family that asks for it has machines",
+    (_OF_SET, "test", "smoke tests"): "ran, and said that there is no GPU",
+    (_OF_SET, "tests", "rocm-wheels"): "a job that tests nothing without smoke tests that passed",
+    (_OF_SET, "tests", "install from the index of the set"): "as that of the job test",
+    (_OF_SET, "tests", "torch's own tests"): "refuses without smoke tests that passed",
+    (_OF_SET, "results", "and torch's own tests"): "there are none without those",
 }
 
 

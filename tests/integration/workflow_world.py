@@ -120,25 +120,27 @@ class Night:
         about: Mapping[str, Any] | None = None,
         history: Path | None = None,
         served: Mapping[str, Ran] | None = None,
+        after: Runner | None = None,
         only: str = "",
-        testers: Collection[str] = (),
+        machines: Collection[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> Runner:
         """Run another workflow on the hosted machines of the night, ``only`` with the Python that it names.
 
-        None of them builds; ``testers`` take jobs that want a GPU, and have none: such a run has the
-        artifacts of the night. Jobs that are ``served`` did what they did there.
+        Other ``machines`` build, or take jobs that want a GPU and have none. Jobs that are ``served`` did
+        what they did before, and this one goes on with the artifacts of the run that it comes ``after``.
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
         services = Services(mine.folder, CLONE, here, mine.left_out, history, f"run-{len(self.others)}")
-        services.artifacts.update(mine.artifacts if testers else {})
+        services.caches.update(mine.caches)
+        services.artifacts.update(after.services.artifacts if after else {})
         said = {"STORE": self.store, "STORE_ROLE": "a-role", "STORE_REGION": "a-region"}
         variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
         runner = Runner(
             self.runner.folder,
             services,
-            {"ubuntu-24.04", *testers},
+            {"ubuntu-24.04", *machines},
             {**self.runner.env, **(env or {})},
             variables,
             event=event,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.ci.matrix import Cell, Selection, parse_cell, plan_matrix
+from rocm_wheels.ci.matrix import Built, Cell, Selection, parse_cell, plan_matrix
+from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped
 from rocm_wheels.ci.matrix.cells import line_named, lines_of, reasons
 from rocm_wheels.ci.matrix.changed_files import named_files
 from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.limits import minutes_of, too_long
 from rocm_wheels.ci.matrix.rows import rows_of
-from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, savings
+from rocm_wheels.ci.matrix.savings import first_cells, savings
 from rocm_wheels.ci.matrix.shown import cells_table
 from rocm_wheels.ci.outputs import set_outputs
 from rocm_wheels.cli.matrix import command
@@ -172,8 +174,25 @@ def test_a_warm_cache_saves_of_a_recorded_run_what_it_saves_of_stated_figures() 
     small = Past("a run of few cores, short on many", 3600.0, 6480.0, 1 << 34, 2, 1)
     for history in (History(), History({"pytorch": (small,)})):
         prices = Prices(TABLE, history)
-        cold, warm = (prices.step("pytorch", 1, "linux", warm=one).hours for one in (False, True))
-        assert warm / cold == pytest.approx(1 - 0.9 * (33 / 64) / (10 / 60 + 37 / 64))
+        whole = prices.step("pytorch", 1, "linux").hours
+        host = prices.step("pytorch", 1, "linux", warm="for the host").hours
+        alike = prices.step("pytorch", 1, "linux", warm="for its GPUs").hours
+        assert host / whole == pytest.approx(1 - 0.9 * (33 / 64) / (10 / 60 + 37 / 64))
+        assert alike / whole == pytest.approx(1 - 0.9 * (37 / 64) / (10 / 60 + 37 / 64))
+        # on Windows no cache keeps the code of GPUs
+        both = [prices.step("pytorch", 4, "windows", warm=one) for one in ("for the host", "for its GPUs")]
+        assert both[0] == both[1]
+
+
+def test_limits_of_jobs_are_those_of_a_cold_cache() -> None:
+    """Whether the cache was kept, nobody knows beforehand; a job that is ended has lost its night."""
+    cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
+    row = max(rows_of(cells, PRICES, "others"), key=lambda row: row["minutes"])
+    cold = sum(
+        PRICES.step(name, len(row["targets"].split(",")), "linux").hours
+        for name in ("install-rocm", "install-tools", *row["projects"].split())
+    )
+    assert row["minutes"] >= 2 * cold * 60
 
 
 def test_rows_are_what_a_workflow_needs() -> None:
@@ -205,6 +224,83 @@ def test_rows_are_what_a_workflow_needs() -> None:
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
+def multi_arch(*lines: str, trigger: str = "nightly") -> list[Built]:
+    return list(plan_matrix(TABLE, Selection(trigger, lines=lines, layout="multi-arch")).built)
+
+
+def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() -> None:
+    each = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.13", "linux")]
+    cells = [one for one in multi_arch("2.13") if by_line(one) == ("2.13", "linux")]
+    assert [one.cell for one in cells] == [one.cell for one in each]  # nothing is left out for other reasons
+    pythons = sorted({one.cell.python for one in cells})
+    rows = rows_of(cells, PRICES, "cells")
+    tags = {f"cp{python.replace('.', '')}" for python in pythons}
+    assert {row["name"] for row in rows} == {f"multi-arch-{tag}-2.13-linux" for tag in tags}
+    (line,) = rows_of(cells, PRICES, "lines")
+    assert {row["targets"] for row in rows} == {line["targets"]} and "gfx90c" not in line["targets"]
+    assert [len(rows_of(cells, PRICES, kind)) for kind in ("first", "others")] == [1, len(pythons) - 1]
+    # where each is tested, and on what: as by families, with the wheels of all
+    own = ("cell", "name", "family", "targets", "python", "tests", "tester", "test_minutes", "packages")
+    for kind in ("tested", "torch_tested"):
+        alone, together = rows_of(each, PRICES, kind), rows_of(cells, PRICES, kind)
+        assert [[row[key] for key in own] for row in together] == [[row[key] for key in own] for row in alone]
+        assert {row["built"] for row in together} == {row["name"] for row in rows}
+        assert [row["built"] for row in alone] == [row["name"] for row in alone]
+    (one,) = rows_of(cells, PRICES, "sets")
+    assert (one["family"], one["layout"], line["layout"]) == ("multi-arch", "multi-arch", "multi-arch")
+    assert one["families"] == line["families"] and one["pythons"] == line["pythons"]
+    assert {row["layout"] for row in rows_of(each, PRICES, "sets")} == {"per-family"}
+    # what every family shares is built against the one torch of its Python
+    for row in rows_of(cells, PRICES, "companions"):
+        assert row["torch"].startswith(f"multi-arch-cp{row['python'].replace('.', '')}-")
+        assert row["reserve"] == ""
+
+
+def test_a_build_for_all_families_is_cheaper_than_one_for_each() -> None:
+    each, cells = savings(plan_matrix(TABLE, Selection()).built, PRICES), savings(multi_arch(), PRICES)
+    assert [(one.what, one.times_alone, one.hours_alone) for one in each] == [
+        (one.what, one.times_alone, one.hours_alone) for one in cells
+    ]
+    assert all(one.hours <= other.hours for one, other in zip(cells, each, strict=True))
+    found = {one.what: one.times for one in cells}
+    assert found["pytorch"] == len(builds(multi_arch())) == len(grouped(multi_arch(), by_python))
+
+
+def test_machines_that_build_share_builds_and_not_cells() -> None:
+    old = "builders: [{label: aws-linux-scale-rocm-prod}]"
+    table = with_text(old, "builders: [{label: a}, {label: b}]")
+    chosen = Selection(lines=("2.13",), platforms=("linux",), layout="multi-arch")
+    labels = [one.builder for one in builds(plan_matrix(table, chosen).built)]
+    assert set(labels) == {"a", "b"} and abs(labels.count("a") - labels.count("b")) <= 1
+
+
+def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> None:
+    table = with_text("    about: every night\n", "    about: every night\n    layout: multi-arch\n")
+    for chosen, staged in ((None, {"multi-arch"}), ("per-family", None)):
+        matrix = plan_matrix(table, Selection(lines=("2.13",), layout=chosen))
+        assert matrix.layout == (chosen or "multi-arch")
+        families = {one.cell.family for one in matrix.built}
+        assert {one.staged_as for one in matrix.built} == (staged or families)
+    words = ["--lines", "2.13", "--platform", "linux"]
+    said = CliRunner().invoke(command, words, env={"ROCM_WHEELS_LAYOUT": "multi-arch"}).stdout
+    assert "\nlinux     2.13   multi-arch " in said and " in 5 builds, each from nothing" in said
+    assert re.search(r"\n {19}gfx94X-dcgpu .*smoke and torch's own on linux-gfx942", said)
+    told = json.loads(
+        CliRunner().invoke(command, [*words, "--layout", "multi-arch", "--format", "json"]).stdout
+    )
+    assert told["layout"] == "multi-arch" and len(told["builds"]) == 5
+    assert {one["build"] for one in told["cells"]} == {one["build"] for one in told["builds"]}
+    said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.13/linux", "--layout", "multi-arch"])
+    assert "as part of multi-arch/3.12/2.13/linux" in said.output
+
+
+def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:
+    words = ["--format", "github", "--lines", "2.13", "--platform", "linux", "--layout", "multi-arch"]
+    done = CliRunner().invoke(command, [*words, "--changed", "repos/apex.yaml"])
+    rows = json.loads(done.stdout)["include"]
+    assert {row["anew"] for row in rows} == {"apex"} and len(rows) == 5
+
+
 def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
     """AMD's lines have no triton for Windows: no job builds it, and none waits for it."""
     cells = [one for one in plan_matrix(TABLE, Selection()).built if by_line(one) == ("2.14", "windows")]
@@ -225,7 +321,7 @@ def test_rows_share_cells_out() -> None:
     assert len(first) == 1 and len(first) + len(others) == len(cells)
     tested = rows_of(cells, PRICES, "tested")
     assert tested == [row for row in rows_of(cells, PRICES, "cells") if row["tester"]]
-    families = {row["family"]: row for row in rows_of(cells, PRICES, "families")}
+    families = {row["family"]: row for row in rows_of(cells, PRICES, "sets")}
     assert sum(row["cells"] for row in families.values()) == len(cells)
     assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
     # what an artifact is made of: each wheel in one
@@ -380,6 +476,8 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
         (["--lines", "2.41"], "did you mean 2.1"),
         (["--rocm-version", "newest"], "--rocm-version: 'newest' is not a version"),
         (["--explain", "gfx942"], "is no cell"),
+        (["--explain", "multi-arch/3.12/2.13/linux"], "all families of a run together, and none of them"),
+        (["--families", "multi-arch"], "--layout multi-arch"),
         (["--explain", "gfx900/3.12/2.13/macos"], "is no cell"),
     ],
 )

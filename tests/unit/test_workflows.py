@@ -159,9 +159,9 @@ def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
 def test_nobody_waits_in_vain_and_no_push_is_dropped() -> None:
     """A group lets one wait, and cancels it when another comes, unless `queue` says otherwise."""
     made = read_all()
-    promoting = [made["promote.yml"], made["release-family.yml"]["jobs"]["promote"]]
+    promoting = [made["promote.yml"], made["release-set.yml"]["jobs"]["promote"]]
     groups = {one["concurrency"]["group"] for one in promoting}
-    assert groups == {"promote-${{ inputs.family }}", "promote-${{ inputs.families }}"}
+    assert groups == {"promote-${{ inputs.family }}"}
     assert all(one["concurrency"]["queue"] == "max" for one in promoting)
     for name in ("postsubmit.yml", "ci.yml"):
         assert "github.sha" in made[name]["concurrency"]["group"], name
@@ -174,12 +174,12 @@ def test_nobody_waits_in_vain_and_no_push_is_dropped() -> None:
 def test_a_push_is_staged_and_tested_and_judged_by_none() -> None:
     given = read_all()["postsubmit.yml"]["jobs"]["line"]["with"]
     assert given["channel"] == "" and given["promote"] is False and given["trigger"] == "postsubmit"
-    assert read_all()["release-family.yml"]["jobs"]["gate"]["if"].endswith("inputs.channel != '' }}")
+    assert read_all()["release-set.yml"]["jobs"]["gate"]["if"].endswith("inputs.channel != '' }}")
 
 
 def test_machines_that_stay_keep_nothing_of_what_they_test() -> None:
     """A Python of theirs is that of all jobs, and downloads are of a set that is tested once."""
-    jobs = read_all()["release-family.yml"]["jobs"]
+    jobs = read_all()["release-set.yml"]["jobs"]
     for key in ("test", "tests"):
         (install,) = (step for step in jobs[key]["steps"] if "rocm-wheels install" in step.get("run", ""))
         assert " --venv tested --target-python " in install["run"] and " --no-cache" in install["run"], key
@@ -191,7 +191,7 @@ def test_machines_that_stay_keep_nothing_of_what_they_test() -> None:
 
 def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
     """A condition without a status function has success() before it: every job below a call says its own."""
-    jobs = read_all()["release-family.yml"]["jobs"]
+    jobs = read_all()["release-set.yml"]["jobs"]
     assert [key for key, job in jobs.items() if "!cancelled()" not in job["if"]] == []
 
 
@@ -201,7 +201,7 @@ def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
         for key, job in made["jobs"].items():
             if "container" in job:
                 assert "--user=0:0" in job["container"]["options"].split(), (name, key)
-    tests = [job for job in read_all()["release-family.yml"]["jobs"].values() if "container" in job]
+    tests = [job for job in read_all()["release-set.yml"]["jobs"].values() if "container" in job]
     for step in (step for job in tests for step in job["steps"] if step.get("id") == "python"):
         assert "if" not in step and step["with"]["python-version"] == "${{ matrix.python }}"
 
@@ -242,7 +242,7 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].update(uses="actions/checkout@v4"), "not pinned"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].pop("with"), "persist-credentials: false"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][-1]["with"].pop("overwrite"), "overwrite: true"),
-    (lambda w: w["release-line.yml"]["jobs"]["family"].update({"if": "${{ needs.build.outputs.x }}"}), "outputs of build, which is a call"),
+    (lambda w: w["release-line.yml"]["jobs"]["set"].update({"if": "${{ needs.build.outputs.x }}"}), "outputs of build, which is a call"),
     (lambda w: given_of(w).update(more={"required": False}), "nothing uses the input more"),
     (lambda w: given_of(w).pop("line"), "there is no input line"),
     (lambda w: w["presubmit.yml"]["jobs"]["build"]["with"].pop("line"), "build-line.yml needs the input line"),
@@ -251,7 +251,7 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: w["build-line.yml"]["jobs"]["lock"].update(permissions={"id-token": "write"}),
      "wants id-token: write, which the caller has not"),
     (lambda w: w["ci.yml"]["jobs"]["test"]["strategy"]["matrix"].update(more=list(range(999))), "jobs of a matrix, and"),
-    (lambda w: w["release-family.yml"]["jobs"].update(again=w["nightly.yml"]["jobs"]["line"]), "levels deep"),
+    (lambda w: w["release-set.yml"]["jobs"].update(again=w["nightly.yml"]["jobs"]["line"]), "levels deep"),
 ]  # fmt: skip
 
 
@@ -376,8 +376,8 @@ def test_one_entry_adds_a_family_a_python_a_runner() -> None:
     made = texts(table, ACTIONS)
     assert "gfx1250" in made["promote.yml"] and "gfx1250" not in before["promote.yml"]
     assert f'"{fresh}"' in made["ci.yml"] and f'"{fresh}"' not in before["ci.yml"]
-    assert "#   mine\n" in made["release-family.yml"]
+    assert "#   mine\n" in made["release-set.yml"]
     assert "#   my-builder\n" in made["build-line.yml"]
     assert {name for name in made if made[name] != before[name]} - {"release.yml"} == {
-        "promote.yml", "ci.yml", "release-family.yml", "build-line.yml", "nightly.yml"
+        "promote.yml", "ci.yml", "release-set.yml", "build-line.yml", "nightly.yml"
     }  # fmt: skip

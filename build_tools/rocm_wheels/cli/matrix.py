@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     help="Only this platform [default: both].",
 )
 @click.option(
+    "--layout",
+    envvar="ROCM_WHEELS_LAYOUT",
+    type=click.Choice(["per-family", "multi-arch"]),
+    help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
+)
+@click.option(
     "--rocm-version",
     envvar="ROCM_WHEELS_ROCM_VERSION",
     metavar="V",
@@ -80,11 +86,11 @@ if TYPE_CHECKING:
     "--rows",
     multiple=True,
     type=click.Choice(
-        ["cells", "first", "others", "tested", "torch_tested", "families", "pythons", "companions", "lines"]
+        ["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
     ),
-    help="With --format github: a row a cell (or of them those that go first, the others, those that are"
-    " tested, and those by torch's own tests), a family (a set of wheels), a Python (what families share) or"
-    " a line (lock, checkout)  [default: cells].",
+    help="With --format github: a row a build (cells; of them those that go first, the others), a cell that"
+    " is tested (or by torch's own tests), a set of wheels, a Python (what families share, before there is a"
+    " torch; companions: after) or a line (lock, checkout)  [default: cells].",
 )
 @click.option(
     "--format",
@@ -111,6 +117,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     pythons: str | None,
     lines: str | None,
     platform: Any,
+    layout: Any,
     rocm_version: str | None,
     changed: tuple[str, ...],
     since: str | None,
@@ -125,8 +132,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
     Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
-    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM and _ROCM_VERSION
-    stand for options that are not given; empty, they say nothing.
+    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
+    _ROCM_VERSION stand for options that are not given; empty, they say nothing.
     """
     from rocm_wheels.ci.matrix import Selection, plan_matrix
     from rocm_wheels.ci.matrix.changes import widened
@@ -149,6 +156,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         _listed(lines),
         (platform,) if platform else (),
         rocm_version,
+        layout,
     )
     if explain is not None:
         matrix_text.show_cell(selection, explain, as_json=form == "json")

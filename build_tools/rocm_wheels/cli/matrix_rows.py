@@ -46,7 +46,7 @@ def show_github(
     from rocm_wheels.ci.matrix.rows import rows_of
     from rocm_wheels.ci.outputs import set_outputs
 
-    anew = {str(one.built.cell): " ".join(one.projects) for one in touched or ()}
+    anew = _anew(touched or ())
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
         found = rows_of(cells, prices, kind)
@@ -63,3 +63,12 @@ def show_github(
             )
     if outputs:
         set_outputs(environment(), outputs)
+
+
+def _anew(touched: Sequence[Affected]) -> dict[str, str]:
+    """Return the projects that must be built anew, by cells and by what these are built as."""
+    found: dict[str, dict[str, None]] = {}
+    for one in touched:
+        for name in {str(one.built.cell), str(one.built.build)}:
+            found.setdefault(name, {}).update(dict.fromkeys(one.projects))
+    return {name: " ".join(projects) for name, projects in found.items()}

@@ -23,8 +23,9 @@ _MOST_FILES = 5
 
 def show_cell(selection: Selection, text: str, *, as_json: bool) -> None:
     """Print why a cell is built or not, with every reason."""
-    from rocm_wheels.ci.matrix.cells import check_cell, exceptions, parse_cell, plan_matrix, reasons
+    from rocm_wheels.ci.matrix.cells import exceptions, plan_matrix, reasons
     from rocm_wheels.ci.matrix.places import absent, unplaced
+    from rocm_wheels.ci.matrix.selection import check_cell, parse_cell
     from rocm_wheels.ci.matrix.shown import explained, kinds_of
     from rocm_wheels.model.ci import ci_table
 

@@ -23,6 +23,8 @@ from rocm_wheels.records import Record, did_you_mean, load
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 Test = Literal["sanity", "smoke", "tests"]
 Touched = Literal["project", "tests", "nothing", "everything"]
+Layout = Literal["per-family", "multi-arch"]
+MULTI_ARCH: Layout = "multi-arch"  # also in the place of a family's name, where wheels are for all of them
 _UNCOVERED = "nightly"
 
 
@@ -79,12 +81,16 @@ class Lines(Record):
 
 
 class Trigger(Record):
-    """What a run of a kind holds; ``about`` says when there is one."""
+    """What a run of a kind holds; ``about`` says when there is one.
+
+    ``layout``: wheels for each family, or ``multi-arch``: for all families together.
+    """
 
     about: str
     pythons: tuple[str, ...] = Field(min_length=1)
     lines: Lines
     tests: tuple[Test, ...]
+    layout: Layout = "per-family"
 
     @field_validator("pythons", "tests")
     @classmethod
@@ -146,9 +152,9 @@ class Minutes(Fact):
 
 
 class CacheShare(Record):
-    """The share of host compilation that a warm compiler cache saves."""
+    """The share of compilers' work that a compiler cache saves which has their results."""
 
-    host: float = Field(ge=0, lt=1)
+    compiles: float = Field(ge=0, lt=1)
 
 
 class Touch(Record):

@@ -5,48 +5,55 @@ Pure: what follows from the tables and the selection, in the order of the tables
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from rocm_wheels.errors import UsageError
-from rocm_wheels.model.ci import PLATFORMS, CiTable, Family, FamilyOn, Test, Untested, shared_out
+from rocm_wheels.ci.matrix.selection import Cell, Selection, checked, layout_of, listed
+from rocm_wheels.model.ci import (
+    MULTI_ARCH,
+    PLATFORMS,
+    CiTable,
+    Family,
+    FamilyOn,
+    Layout,
+    Test,
+    Untested,
+    shared_out,
+)
 from rocm_wheels.model.gfx import gfx_families
 from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import did_you_mean
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One build: a family, a Python (``3.12``, ``3.14t``), a torch line and a platform."""
-
-    family: str
-    python: str
-    line: str
-    platform: Platform
-
-    def __str__(self) -> str:
-        """Return it as people name it: ``gfx94X-dcgpu/3.12/2.13/linux``."""
-        return f"{self.family}/{self.python}/{self.line}/{self.platform}"
 
 
 @dataclass(frozen=True)
 class Built:
     """A cell that is built. ``tests`` are those that run on a ``tester``; ``untested`` says why none do.
 
+    ``staged_as`` is the family of its wheels: its own, or ``multi-arch`` where they are for others, too.
     ``rocm`` is the version that it is built against, ``builder`` and ``tester`` are labels of machines.
     """
 
     cell: Cell
     targets: tuple[str, ...]
+    staged_as: str
     rocm: str
     builder: str = ""
     tests: tuple[Test, ...] = ()
     tester: str = ""
     untested: str = ""
+
+    @property
+    def build(self) -> Cell:
+        """What it is built as: itself, or all families of its Python together."""
+        return replace(self.cell, family=self.staged_as)
+
+    @property
+    def layout(self) -> Layout:
+        """Whether its wheels are for its family, or for others, too."""
+        return MULTI_ARCH if self.staged_as == MULTI_ARCH else "per-family"
 
 
 @dataclass(frozen=True)
@@ -59,36 +66,27 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD."""
-
-    trigger: str = "nightly"
-    families: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    platforms: tuple[Platform, ...] = ()
-    rocm: str | None = None
-
-
-@dataclass(frozen=True)
 class Matrix:
     """All cells of a selection: those that are built, and those that are left out."""
 
     trigger: str
+    layout: Layout
     built: tuple[Built, ...]
     left: tuple[Left, ...] = field(default=())
 
 
 def plan_matrix(table: CiTable, selection: Selection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
-    chosen = _check(table, selection)
+    chosen = checked(table, selection)
     built, left = _sorted_out(table, chosen)
-    whole = Selection(chosen.trigger)
+    whole = Selection(chosen.trigger, layout=chosen.layout)
     before = built if chosen == whole else _sorted_out(table, whole)[0]
     # workflows plan each line by itself: its cells have the machines that they have in the whole
     every = {one.cell: one for one in (*before, *built)}
     given = {one.cell: one for one in _with_machines(table, list(every.values()))}
-    return Matrix(chosen.trigger, tuple(given[one.cell] for one in built), tuple(left))
+    return Matrix(
+        chosen.trigger, layout_of(table, chosen), tuple(given[one.cell] for one in built), tuple(left)
+    )
 
 
 def _sorted_out(table: CiTable, selection: Selection) -> tuple[list[Built], list[Left]]:
@@ -100,15 +98,6 @@ def _sorted_out(table: CiTable, selection: Selection) -> tuple[list[Built], list
         else:
             left.append(reason)
     return built, left
-
-
-def parse_cell(text: str) -> Cell:
-    """Read a cell as it is printed. Raises UsageError for another form."""
-    parts = text.split("/")
-    if len(parts) != 4 or parts[3] not in PLATFORMS:
-        tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
-        raise UsageError(f"{text!r} is no cell", tip=tip)
-    return Cell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
 
 
 def why_left(table: CiTable, selection: Selection, cell: Cell) -> Left | None:
@@ -148,12 +137,12 @@ def _by_policy(table: CiTable, selection: Selection, cell: Cell, family: Family)
         yield Left(cell, f"the family is built since {family.since}, not in {name}")
     if cell.python not in (selection.pythons or trigger.pythons):
         said = (
-            "--pythons does not name it" if selection.pythons else f"{name} builds {_listed(trigger.pythons)}"
+            "--pythons does not name it" if selection.pythons else f"{name} builds {listed(trigger.pythons)}"
         )
         yield Left(cell, f"Python {cell.python}: {said}")
     wanted = selection.lines or lines_of(table, name)
     if cell.line not in wanted:
-        said = "--lines does not name it" if selection.lines else f"{name} builds {_listed(wanted)}"
+        said = "--lines does not name it" if selection.lines else f"{name} builds {listed(wanted)}"
         yield Left(cell, f"torch {cell.line}: {said}")
     if cell.platform not in (selection.platforms or PLATFORMS):
         yield Left(cell, f"--platform does not name {cell.platform}")
@@ -181,7 +170,8 @@ def _built(table: CiTable, selection: Selection, cell: Cell) -> Built:
     assert on is not None  # else it is left out
     tests, untested = _tests(table, selection.trigger, cell, on)
     rocm = selection.rocm or line_named(cell.line).rocm.amd.values[-1]
-    return Built(cell, gfx_families()[cell.family], rocm, tests=tests, untested=untested)
+    staged_as = MULTI_ARCH if selection.layout == MULTI_ARCH else cell.family
+    return Built(cell, gfx_families()[cell.family], staged_as, rocm, tests=tests, untested=untested)
 
 
 def _tests(table: CiTable, trigger: str, cell: Cell, on: FamilyOn) -> tuple[tuple[Test, ...], str]:
@@ -203,93 +193,23 @@ def exceptions(table: CiTable, cell: Cell) -> list[Untested]:
 
 def _with_machines(table: CiTable, built: Sequence[Built]) -> Iterator[Built]:
     """Yield the cells with labels: machines share the work as the table says, the same every time."""
-    builders = {
+    free = {
         platform: iter(shared_out(machines.builders, len(built)))
         for platform, machines in table.platforms.items()
     }
+    builders: dict[Cell, str] = {}
     testers: dict[tuple[str, Platform], Iterator[str]] = {}
     for one in built:
         key = one.cell.family, one.cell.platform
         on = table.every_family[one.cell.family].on(one.cell.platform)
         if key not in testers:
             testers[key] = iter(shared_out(on.runners if on else (), len(built)))
+        if one.build not in builders:
+            builders[one.build] = next(free[one.cell.platform])
         tester = next(testers[key]) if one.tests else ""
-        yield Built(
-            one.cell,
-            one.targets,
-            one.rocm,
-            next(builders[one.cell.platform]),
-            one.tests,
-            tester,
-            one.untested,
-        )
-
-
-def _check(table: CiTable, selection: Selection) -> Selection:
-    lines = [line.name for line in all_lines()]
-    pythons = {
-        python for line in all_lines() for python in (*line.pythons.values, *line.free_threaded.values)
-    }
-    known = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
-    _require("--trigger", "trigger", (selection.trigger,), table.triggers)
-    if selection.rocm is not None:
-        _require_version(selection.rocm)
-    for one in selection.families:
-        if one not in table.every_family:
-            raise UsageError(
-                f"--families: {_no_family(table, one)}", tip=f"there are {_listed(table.every_family)}"
-            )
-    _require("--lines", "release line", selection.lines, lines)
-    _require("--pythons", "Python that torch is built for", selection.pythons, sorted(known, key=_by_number))
-    return selection
-
-
-def _no_family(table: CiTable, name: str) -> str:
-    members = gfx_families()
-    holding = [family for family in table.every_family if name in members[family]]
-    if holding:
-        return f"{name} is built with {holding[0]}"
-    if name in members:
-        within = [family for family in table.every_family if set(members[family]) & set(members[name])]
-        return f"{name} is not built as one, but as {_listed(within)}"
-    return f"there is no family {name!r}{did_you_mean(name, table.every_family)}"
-
-
-def check_cell(table: CiTable, cell: Cell) -> None:
-    """Raise UsageError for a cell with a name that there is not."""
-    try:
-        _check(table, Selection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,)))
-    except UsageError as wrong:
-        said = wrong.message.partition(": ")[2]
-        raise UsageError(f"{str(cell)!r} is no cell: {said}", tip=wrong.tip) from None
-
-
-def _require(option: str, what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    names = list(known)
-    for one in given:
-        if one not in names:
-            raise UsageError(
-                f"{option}: there is no {what} {one!r}{did_you_mean(one, names)}",
-                tip=f"there are {_listed(names)}",
-            )
-
-
-def _require_version(text: str) -> None:
-    try:
-        Version(text)
-    except InvalidVersion:
-        tip = "such as 10.1 or 7.14.0rc1"
-        raise UsageError(f"--rocm-version: {text!r} is not a version (PEP 440)", tip=tip) from None
-
-
-def _by_number(python: str) -> tuple[int, str]:
-    return int(python[2:].rstrip("t") or 0), python
+        yield replace(one, builder=builders[one.build], tester=tester)
 
 
 def line_named(name: str) -> Line:
     """Return a release line that there is."""
     return next(line for line in all_lines() if line.name == name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rocm_wheels.ci.matrix.cells import Built, Selection, lines_of
+from rocm_wheels.ci.matrix.builds import by_line, grouped
+from rocm_wheels.ci.matrix.cells import Built, lines_of
 from rocm_wheels.ci.matrix.costs import Prices, projects_on
-from rocm_wheels.ci.matrix.savings import by_line, grouped
+from rocm_wheels.ci.matrix.selection import Selection
 from rocm_wheels.model.ci import CiTable, Touched
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.names import project_names

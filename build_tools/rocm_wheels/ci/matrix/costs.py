@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from rocm_wheels.ci.matrix.cells import Built, line_named
 from rocm_wheels.machine import Machine
@@ -17,6 +18,7 @@ from rocm_wheels.model.names import project_names
 from rocm_wheels.model.project import Platform, Project, build_order, load_project
 from rocm_wheels.pipeline.estimates import Estimate, History, estimate
 
+Warm = Literal["no", "for the host", "for its GPUs"]
 CHECKOUT, ROCM, TOOLS = "checkout", "install-rocm", "install-tools"
 _HOUR = 3600
 _GIB = 1 << 30
@@ -66,22 +68,26 @@ class Prices:
         minutes = [self.table.tests[test] for test in built.tests]
         return Cost(gpu_hours=sum(one.minutes for one in minutes) / 60)
 
-    def step(self, name: str, targets: int, platform: Platform, *, warm: bool = False) -> Cost:
-        """Return what a step costs. ``warm``: a compiler cache has the host's code."""
+    def step(self, name: str, targets: int, platform: Platform, *, warm: Warm = "no") -> Cost:
+        """Return what a step costs. ``warm``: a compiler cache has the host's code, and that for its GPUs.
+
+        One compile is for all targets: a cache answers it where it has the same ones.
+        """
         found = self._estimate(name, targets, platform)
         hours = found.seconds / _HOUR
-        if warm:
-            hours *= 1 - self._saved(name, targets, platform)
+        if warm != "no":
+            device = warm == "for its GPUs" and platform == "linux"  # elsewhere the host's code alone is kept
+            hours *= 1 - self._saved(name, targets, platform, targets if device else 0)
         return Cost(hours, found.disk / _GIB, 0.0, (f"{name}: {found.source}",))
 
-    def _saved(self, name: str, targets: int, platform: Platform) -> float:
-        """Return the share of a step's time that a warm cache saves: compilers' work for the host.
+    def _saved(self, name: str, targets: int, platform: Platform, known: int) -> float:
+        """Return the share of a step's time that a warm cache saves, with the code of ``known`` targets.
 
         A recorded run is divided as the stated figures are.
         """
         time, jobs = costs_of(name).time, self.table.platforms[platform].cores
         whole = time.serial() + time.work(targets) / jobs
-        return time.work(0) / jobs * self.table.cache.host / whole if whole else 0.0
+        return time.work(known) / jobs * self.table.cache.compiles / whole if whole else 0.0
 
     def _estimate(self, name: str, targets: int, platform: Platform) -> Estimate:
         cores = self.table.platforms[platform].cores

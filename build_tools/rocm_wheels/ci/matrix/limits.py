@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocm_wheels.ci.matrix.builds import builds
 from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.errors import UsageError
@@ -34,9 +35,9 @@ def hours_at_most(table: CiTable, *, hosted: bool) -> int:
 
 
 def too_long(cells: Sequence[Built], prices: Prices) -> list[str]:
-    """Return a line for each line of torch and platform whose cells cannot be built within a job."""
+    """Return a line for each line of torch and platform of which a build takes longer than a job may."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
-    for one in cells:
+    for one in builds(cells):
         key, hours = (one.cell.line, one.cell.platform), prices.cell(one).hours
         worst[key] = max(worst.get(key, (0.0, "")), (hours, str(one.cell)))
     said = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocm_wheels.ci.matrix.cells import Cell, line_named
+from rocm_wheels.ci.matrix.cells import line_named
 from rocm_wheels.ci.matrix.costs import built_on, projects_on
+from rocm_wheels.ci.matrix.selection import Cell
 from rocm_wheels.model.project import Platform
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
-from rocm_wheels.ci.matrix.cells import Built, Cell
+from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, by_set, grouped, targets_of
+from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import (
     CHECKOUT,
     ROCM,
@@ -17,13 +18,12 @@ from rocm_wheels.ci.matrix.costs import (
     shared_before,
 )
 from rocm_wheels.ci.matrix.limits import minutes_of
-from rocm_wheels.ci.matrix.savings import by_line, by_python, first_cells, grouped, targets_of
+from rocm_wheels.ci.matrix.savings import first_cells
+from rocm_wheels.ci.matrix.selection import Cell
 from rocm_wheels.model.ci import Test
 from rocm_wheels.model.project import Platform, Project
 
-Rows = Literal[
-    "cells", "first", "others", "tested", "torch_tested", "families", "pythons", "companions", "lines"
-]
+Rows = Literal["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
 Row = dict[str, Any]
 _TORCH: Test = "tests"
 SHORT: tuple[Test, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
@@ -33,38 +33,30 @@ _AROUND = 25  # minutes of a job on a GPU that are not its tests: to install, an
 def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
-    ``cells``: a row a cell; of them ``first`` are those that warm the cache, ``others`` the rest, ``tested``
-    those with a machine to test on, ``torch_tested`` those on which torch's own tests run.
-    ``families``: a row a family of a line and platform: a set of wheels.
+    ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
+    those that warm the cache, ``others`` the rest. ``tested``: a row a cell with a machine to test on, which
+    names what it is ``built`` as; ``torch_tested`` those on which torch's own tests run.
+    ``sets``: a row a set of wheels: a family of a line and platform, or all of them.
     ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
     thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
-    cell whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
+    build whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
     lock, a checkout.
     """
     if rows == "lines":
         return [_line(group, prices) for group in grouped(cells, by_line).values()]
-    if rows == "families":
-        return [_family(group) for group in grouped(cells, by_family).values()]
+    if rows == "sets":
+        return [_set(group) for group in grouped(cells, by_set).values()]
     if rows == "pythons":
         with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
         return [_python(group, prices) for group in grouped(with_shared, by_python).values()]
+    first = {one.cell for one in first_cells(cells, prices)}
     if rows == "companions":
-        with_companions = [one for one in cells if companions(one.cell.platform, one.cell.line)]
-        first = {one.cell for one in first_cells(cells, prices)}
+        with_companions = [one for one in builds(cells) if companions(one.cell.platform, one.cell.line)]
         return [_companions(group, prices, first) for group in grouped(with_companions, by_python).values()]
     wanted = {"first": "first", "tested": "tester", "torch_tested": "torch_test_minutes"}.get(rows, "cell")
-    found = [row for row in _cells(cells, prices) if row[wanted]]
+    chosen = cells if rows in {"tested", "torch_tested"} else builds(cells)
+    found = [row for one in chosen if (row := _cell(one, prices, first=one.cell in first))[wanted]]
     return [row for row in found if not row["first"]] if rows == "others" else found
-
-
-def by_family(one: Built) -> tuple[str, Platform, str]:
-    """Return what a set of wheels is for: line, platform and family."""
-    return *by_line(one), one.cell.family
-
-
-def _cells(cells: Sequence[Built], prices: Prices) -> list[Row]:
-    first = {one.cell for one in first_cells(cells, prices)}
-    return [_cell(one, prices, first=one.cell in first) for one in cells]
 
 
 def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
@@ -72,10 +64,12 @@ def _cell(one: Built, prices: Prices, *, first: bool) -> Row:
     own = [project for project in projects_on(platform, cell.line) if not is_shared(project, platform)]
     before, after = shared_before(platform, cell.line), companions(platform, cell.line)
     names = [ROCM, TOOLS, *(project.name for project in own)]
-    hours = sum(prices.step(name, len(one.targets), platform, warm=not first).hours for name in names)
+    # a cache that was lost, or never filled, must cost nobody a night: limits are those of a cold one
+    hours = sum(prices.step(name, len(one.targets), platform).hours for name in names)
     return {
         "cell": str(cell),
         "name": _name(cell),
+        "built": _name(one.build),
         "family": cell.family,
         "targets": ",".join(one.targets),
         "extras": _extras(one.targets),
@@ -149,6 +143,7 @@ def _line(group: Sequence[Built], prices: Prices) -> Row:
         "rocm": one.rocm,
         "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
         "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": one.layout,
         "targets": ",".join(targets_of(group)),
         "cells": len(group),
         "builder": one.builder,
@@ -156,17 +151,19 @@ def _line(group: Sequence[Built], prices: Prices) -> Row:
     }
 
 
-def _family(group: Sequence[Built]) -> Row:
+def _set(group: Sequence[Built]) -> Row:
     one = group[0]
     cell = one.cell
     return {
-        "name": f"{cell.family}-{cell.line}-{cell.platform}",
-        "family": cell.family,
-        "targets": ",".join(one.targets),
+        "name": f"{one.staged_as}-{cell.line}-{cell.platform}",
+        "family": one.staged_as,
+        "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
+        "layout": one.layout,
+        "targets": ",".join(targets_of(group)),
         "line": cell.line,
         "platform": cell.platform,
         "rocm": one.rocm,
-        "pythons": " ".join(each.cell.python for each in group),
+        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
         "cells": len(group),
         "tested": any(each.tester for each in group),
     }

@@ -2,29 +2,30 @@
 
 - a lock and a checkout, hipified, for each torch line and platform
 - the wheels that serve every family (triton, torchaudio) for each Python of them
-- one cell of each of them first: it fills the compiler cache with the host's code for the others
+- all families of a Python, where they are one build (``multi-arch``)
+- one build of a line and platform first: it fills the compiler cache for the others, with the host's code,
+  and with that of GPUs for those that have the same targets
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped, targets_of
 from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import (
     CHECKOUT,
     ROCM,
     TOOLS,
     Prices,
+    Warm,
     companions,
     is_shared,
     projects_on,
     shared_before,
 )
-from rocm_wheels.model.project import Platform, Project
-
-K = TypeVar("K", bound=Hashable)
+from rocm_wheels.model.project import Project
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class Saving:
 
 
 def savings(cells: Sequence[Built], prices: Prices) -> list[Saving]:
-    """Return what is saved, for each kind of work in the order of the pipeline."""
+    """Return what is saved, for each kind of work in the order of the pipeline.
+
+    Alone is each family by itself; shared, what several are built as where they are built as one.
+    """
     rows = [_once_a_line(CHECKOUT, cells, prices)]
     rows.extend(_installed(name, cells, prices) for name in (ROCM, TOOLS))
     named = {project.name: project for one in cells for project in _projects(one)}
@@ -51,34 +55,11 @@ def savings(cells: Sequence[Built], prices: Prices) -> list[Saving]:
 
 
 def first_cells(cells: Iterable[Built], prices: Prices) -> list[Built]:
-    """Return the cells that warm the cache for others of their line and platform: the cheapest of each."""
+    """Return the builds that warm the cache for others of their line and platform: the cheapest of each."""
     return [
         min(group, key=lambda one: (prices.cell(one).hours, str(one.cell)))
-        for group in grouped(cells, by_line).values()
+        for group in grouped(builds(cells), by_line).values()
     ]
-
-
-def by_line(one: Built) -> tuple[str, Platform]:
-    """Return what a lock and a checkout are for: line and platform."""
-    return one.cell.line, one.cell.platform
-
-
-def by_python(one: Built) -> tuple[str, Platform, str]:
-    """Return what wheels for every family are for: line, platform and Python."""
-    return *by_line(one), one.cell.python
-
-
-def grouped(cells: Iterable[Built], key: Callable[[Built], K]) -> dict[K, list[Built]]:
-    """Return cells by what they share."""
-    found: dict[K, list[Built]] = {}
-    for one in cells:
-        found.setdefault(key(one), []).append(one)
-    return found
-
-
-def targets_of(cells: Iterable[Built]) -> tuple[str, ...]:
-    """Return the targets of all cells."""
-    return tuple(dict.fromkeys(target for one in cells for target in one.targets))
 
 
 def _projects(one: Built) -> Sequence[Project]:
@@ -96,15 +77,16 @@ def _once_a_line(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
 
 
 def _installed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
-    """Each cell is built on a machine of its own: what is installed there is installed each time, and once
-    more for the wheels that are shared: before any torch is there, and after."""
-    alone, times, more = _alone(name, cells, prices), len(cells), 0.0
+    """Each build has a machine of its own: what is installed there is installed each time, and once more
+    for the wheels that are shared: before any torch is there, and after."""
+    machines = builds(cells)
+    times, hours = len(machines), _alone(name, machines, prices)
     for shared in (shared_before, companions):
         with_shared = [one for one in cells if shared(one.cell.platform, one.cell.line)]
         for key, group in grouped(with_shared, by_python).items():
             times += 1
-            more += prices.step(name, len(targets_of(group)), key[1]).hours
-    return Saving(name, len(cells), alone, times, alone + more)
+            hours += prices.step(name, len(targets_of(group)), key[1]).hours
+    return Saving(name, len(cells), _alone(name, cells, prices), times, hours)
 
 
 def _once_a_python(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
@@ -114,9 +96,16 @@ def _once_a_python(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
 
 
 def _warmed(name: str, cells: Sequence[Built], prices: Prices) -> Saving:
-    first = {one.cell for one in first_cells(cells, prices)}
+    first = {by_line(one): one for one in first_cells(cells, prices)}
+    done = builds(cells)
     hours = sum(
-        prices.step(name, len(one.targets), one.cell.platform, warm=one.cell not in first).hours
-        for one in cells
+        prices.step(name, len(one.targets), one.cell.platform, warm=_warmth(one, first[by_line(one)])).hours
+        for one in done
     )
-    return Saving(name, len(cells), _alone(name, cells, prices), len(cells), hours)
+    return Saving(name, len(cells), _alone(name, cells, prices), len(done), hours)
+
+
+def _warmth(one: Built, first: Built) -> Warm:
+    if one.cell == first.cell:
+        return "no"
+    return "for its GPUs" if one.targets == first.targets else "for the host"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rocm_wheels.ci.matrix.cells import Built, Cell, Left, Matrix
-from rocm_wheels.ci.matrix.costs import Prices, all_of
+from rocm_wheels.ci.matrix.builds import builds, by_set, grouped
+from rocm_wheels.ci.matrix.cells import Built, Left, Matrix
+from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.savings import Saving
-from rocm_wheels.model.ci import Test
+from rocm_wheels.ci.matrix.selection import Cell
+from rocm_wheels.model.ci import MULTI_ARCH, Test
 from rocm_wheels.words import counted
 
 _MOST = 2
@@ -16,25 +18,51 @@ _OF_TORCH = {"tests": "torch's own"}
 
 
 def cells_table(cells: Sequence[Built], prices: Prices) -> str:
-    """Return a line for each family, torch line and platform, with its Pythons, and the sum."""
+    """Return a line for each set of wheels, with its Pythons, and the sum.
+
+    Below a set for all families is a line for each of them: what is tested of it, and what that takes.
+    """
     if not cells:
         return "no cell is built"
-    groups: dict[tuple[str, str, str], list[Built]] = {}
-    for one in cells:
-        groups.setdefault((one.cell.platform, one.cell.line, one.cell.family), []).append(one)
     rows = [["platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB"]]
-    for (platform, line, family), group in groups.items():
-        cost = all_of(prices.cell(one) for one in group)
-        pythons = " ".join(one.cell.python for one in group)
-        spent = [f"{cost.hours:.1f}", f"{cost.gpu_hours:.1f}", f"{prices.cell(group[0]).disk:.0f}"]
-        rows.append([platform, line, family, pythons, group[0].rocm, _tests_of(group), *spent])
-    total = all_of(prices.cell(one) for one in cells)
-    hours = f"{total.hours:.1f} builder hours, {total.gpu_hours:.1f} GPU hours"
+    for group in grouped(cells, by_set).values():
+        rows.append(_set_row(group, prices))
+        if group[0].layout == MULTI_ARCH:
+            families = grouped(group, lambda one: one.cell.family)
+            rows.extend(_family_row(name, mine, prices) for name, mine in families.items())
+    made = builds(cells)
+    hours = sum(prices.cell(one).hours for one in made)
+    spent = f"{hours:.1f} builder hours, {_gpu_hours(cells, prices)} GPU hours"
+    alone = f"{counted(len(cells), 'cell')}, each built alone"
+    together = f"{counted(len(cells), 'cell')} in {counted(len(made), 'build')}, each from nothing"
     said = (
-        f"{counted(len(cells), 'cell')}, each built alone (--savings: shared): {hours};"
+        f"{alone if len(made) == len(cells) else together} (--savings: shared): {spent};"
         " hours are of all Pythons of a row, disk is that of one"
     )
     return "\n".join([*_aligned(rows), said])
+
+
+def _set_row(group: Sequence[Built], prices: Prices) -> list[str]:
+    cell, made = group[0].cell, builds(group)
+    costs = [prices.cell(one) for one in made]
+    spent = [
+        f"{sum(one.hours for one in costs):.1f}",
+        _gpu_hours(group, prices),
+        f"{max(one.disk for one in costs):.0f}",
+    ]
+    pythons = " ".join(one.cell.python for one in made)
+    families = counted(len({one.cell.family for one in group}), "family", "families")
+    tests = f"of {families}:" if group[0].layout == MULTI_ARCH else _tests_of(group)
+    return [cell.platform, cell.line, group[0].staged_as, pythons, group[0].rocm, tests, *spent]
+
+
+def _family_row(name: str, group: Sequence[Built], prices: Prices) -> list[str]:
+    pythons = " ".join(one.cell.python for one in group)
+    return ["", "", f"  {name}", pythons, "", _tests_of(group), "", _gpu_hours(group, prices), ""]
+
+
+def _gpu_hours(cells: Sequence[Built], prices: Prices) -> str:
+    return f"{sum(prices.tests(one).gpu_hours for one in cells):.1f}"
 
 
 def _tests_of(group: Sequence[Built]) -> str:
@@ -77,7 +105,8 @@ def explained(
             if built.tests
             else f"untested: {built.untested}"
         )
-        made = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}"
+        together = f" as part of {built.build}" if built.build != cell else ""
+        made = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}{together}"
         return "\n  ".join([f"{cell} is built in {trigger}, {made}", tests, *notes])
     said = [f"{one.reason}" + (f" ({one.source})" if one.source else "") for one in against]
     return "\n  ".join([f"{cell} is not built in {trigger}:", *said])
@@ -93,17 +122,19 @@ def savings_table(found: Sequence[Saving], cells: int) -> str:
     total_alone, total = sum(one.hours_alone for one in found), sum(one.hours for one in found)
     rows.append(["together", "", f"{total_alone:.1f}", "", f"{total:.1f}", _percent(total_alone, total)])
     said = (
-        f"{cells} cells; hours of builders. One cell of each line and platform is first, and warms the cache"
+        f"{cells} cells; hours of builders. One build of each line and platform is first, and warms the cache"
     )
     return "\n".join([*_aligned(rows), said])
 
 
 def as_json(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> dict[str, Any]:
-    """Return everything: keys are added later, never renamed."""
+    """Return everything: keys are added later, never renamed. Costs of a cell are those of it alone."""
     return {
         "schema": 1,
         "trigger": matrix.trigger,
+        "layout": matrix.layout,
         "cells": [_cell_as_json(one, prices) for one in cells],
+        "builds": [_build_as_json(one, prices) for one in builds(cells)],
         "left_out": [
             {"cell": str(one.cell), "reason": one.reason, "source": one.source} for one in matrix.left
         ],
@@ -111,22 +142,33 @@ def as_json(matrix: Matrix, cells: Sequence[Built], prices: Prices) -> dict[str,
 
 
 def _cell_as_json(one: Built, prices: Prices) -> dict[str, Any]:
-    cost = prices.cell(one)
     return {
         "cell": str(one.cell),
+        "build": str(one.build),
         "family": one.cell.family,
         "python": one.cell.python,
         "line": one.cell.line,
         "platform": one.cell.platform,
         "targets": list(one.targets),
         "rocm": one.rocm,
-        "builder": one.builder,
         "tests": list(one.tests),
         "tester": one.tester,
         "untested": one.untested,
+        **_spent(one, prices),
+        "gpu_hours": round(prices.tests(one).gpu_hours, 3),
+    }
+
+
+def _build_as_json(one: Built, prices: Prices) -> dict[str, Any]:
+    return {"build": str(one.cell), "targets": list(one.targets), **_spent(one, prices)}
+
+
+def _spent(one: Built, prices: Prices) -> dict[str, Any]:
+    cost = prices.cell(one)
+    return {
+        "builder": one.builder,
         "hours": round(cost.hours, 3),
         "disk_gib": round(cost.disk, 1),
-        "gpu_hours": round(cost.gpu_hours, 3),
         "sources": list(cost.sources),
     }
 

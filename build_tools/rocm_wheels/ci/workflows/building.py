@@ -1,5 +1,6 @@
 """``build-line.yml``: a torch line on a platform, from one lock to the wheels of every cell.
 
+In the layout ``multi-arch`` the families of a Python are one cell here, with the code of all of them.
 What cells share is done once: a lock, checkouts with hipify, what all families of a Python have (before
 there is a torch, and after), and a first cell that fills the compiler cache. None of its jobs may write
 anything but artifacts and, where it is told so, the compiler cache: it runs the code of other projects.
@@ -33,6 +34,7 @@ GIVEN = {
     "line": ("torch line: 2.13, nightly, …", ...),
     "platform": ("linux or windows", ...),
     "families": ("GPU families, by spaces", ...),
+    "layout": ("per-family, or multi-arch: one build for all of them", ...),
     "pythons": ("Pythons, by spaces", ...),
     "rocm_version": ("version of the ROCm packages", ...),
     "rocm_index": ("index that has the ROCm packages", ...),
@@ -51,11 +53,12 @@ _SELECTED = {
     "PLATFORM": "${{ inputs.platform }}",
     "FAMILIES": "${{ inputs.families }}",
     "PYTHONS": "${{ inputs.pythons }}",
+    "LAYOUT": "${{ inputs.layout }}",
     "ROCM": "${{ inputs.rocm_version }}",
 }
 _MATRIX = (
     'rocm-wheels matrix --format github --trigger "$TRIGGER" --lines "$LINE" --platform "$PLATFORM"'
-    ' --families "$FAMILIES" --pythons "$PYTHONS" --rocm-version "$ROCM"'
+    ' --families "$FAMILIES" --pythons "$PYTHONS" --layout "$LAYOUT" --rocm-version "$ROCM"'
 )
 _BUILD = (
     f'python3 build_tools/build_prod_wheels.py build --lock {LOCK} --only "$PROJECTS" --python "$PYTHON"'

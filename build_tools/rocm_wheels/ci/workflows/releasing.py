@@ -1,8 +1,8 @@
 """Sets of wheels: staged, tested, judged by a gate and, where somebody asks for it, promoted.
 
-- ``release-family.yml``: the set of one family of a line, so that what one job says of it (its id, its index)
-  reaches the others; jobs of a matrix cannot say anything apart
-- ``release-line.yml``: builds a line (``build-line.yml``), then does that for each family
+- ``release-set.yml``: a set of a line, of one family or of all, so that what one job says of it (its id, its
+  index) reaches the others; jobs of a matrix cannot say anything apart
+- ``release-line.yml``: builds a line (``build-line.yml``), then does that for each set
 
 Only jobs that write to the store may ask for a token to do so, and none of them runs what was built. Machines
 with GPUs, which do, hand their results over as artifacts.
@@ -31,6 +31,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.testing import ONE, STAGED, results_job, smoke_job, torch_job
+from rocm_wheels.model.ci import MULTI_ARCH
 
 _STORE: dict[str, tuple[str, Any]] = {
     "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
@@ -38,12 +39,9 @@ _STORE: dict[str, tuple[str, Any]] = {
     "promote": ("whether to show on the channel what its gate lets pass", False),
     "test_image": ("image to test in, by digest; empty: on the machine itself", ""),
 }
-_FAMILY = {
-    **{name: GIVEN[name] for name in ("trigger", "line", "platform")},
-    "families": ("the GPU family", ...),
-    "pythons": GIVEN["pythons"],
-    "rocm_version": GIVEN["rocm_version"],
-    "rocm_index": GIVEN["rocm_index"],
+_SET = {
+    "family": ("what the set is of: a GPU family, or multi-arch", ...),
+    **{name: about for name, about in GIVEN.items() if name != "build_image"},
     **_STORE,
 }
 _SAVING = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", True)}
@@ -53,12 +51,12 @@ GATE = f'rocm-wheels gate {ONE} --channel "$CHANNEL" --explain'
 PROMOTE = f'rocm-wheels promote {ONE} --channel "$CHANNEL"'
 
 
-def release_family(pieces: Pieces) -> Workflow:
-    """Return ``release-family.yml``."""
+def release_set(pieces: Pieces) -> Workflow:
+    """Return ``release-set.yml``."""
     staged = "!cancelled() && needs.stage.outputs.set != ''"
     return {
-        "name": "release a family",
-        "on": {"workflow_call": {"inputs": inputs(_FAMILY)}},
+        "name": "release a set",
+        "on": {"workflow_call": {"inputs": inputs(_SET)}},
         "permissions": {},
         "defaults": {"run": {"shell": "bash"}},
         "jobs": {
@@ -75,12 +73,12 @@ def release_family(pieces: Pieces) -> Workflow:
 def release_line(pieces: Pieces) -> Workflow:
     """Return ``release-line.yml``.
 
-    It asks for the families itself: whether a called workflow of which a job failed has outputs is said
-    nowhere, and one cell that cannot be built keeps no family from its release.
+    It asks for the sets itself: whether a called workflow of which a job failed has outputs is said nowhere,
+    and one cell that cannot be built keeps no other family from its release.
     """
     handed = {name: expression(f"inputs.{name}") for name in GIVEN}
-    own = {name: expression(f"inputs.{name}") for name in _FAMILY}
-    rows = {"families": "${{ matrix.family }}", "pythons": "${{ matrix.pythons }}"}
+    own = {name: expression(f"inputs.{name}") for name in _SET}
+    rows = {name: expression(f"matrix.{name}") for name in ("family", "families", "pythons")}
     planned = "needs.plan.result == 'success'"
     return {
         "name": "release a line",
@@ -91,8 +89,8 @@ def release_line(pieces: Pieces) -> Workflow:
             "plan": job(
                 HOSTED,
                 15,
-                [*pieces.begin(), matrix_step(families="families")],
-                outputs=matrix_outputs("families"),
+                [*pieces.begin(), matrix_step(sets="sets")],
+                outputs=matrix_outputs("sets"),
             ),
             "build": calling(
                 "build-line.yml",
@@ -100,14 +98,14 @@ def release_line(pieces: Pieces) -> Workflow:
                 {"contents": "read"},
                 name="build",
             ),
-            "family": calling(
-                "release-family.yml",
+            "set": calling(
+                "release-set.yml",
                 {**own, **rows},
                 STORE_AND_ATTEST,
                 name="${{ matrix.name }}",
                 needs=["plan", "build"],
-                if_=expression(f"!cancelled() && {planned} && needs.plan.outputs.families_count != '0'"),
-                strategy=each("families", of="plan"),
+                if_=expression(f"!cancelled() && {planned} && needs.plan.outputs.sets_count != '0'"),
+                strategy=each("sets", of="plan"),
             ),
         },
     }
@@ -118,7 +116,8 @@ def _stage(pieces: Pieces) -> Job:
 
     Whether success() in a called workflow looks at what its caller waited for is said nowhere.
     """
-    stage = f'rocm-wheels stage "$STORE" wheels/*.whl --lock {LOCK} --family "$FAMILY" --outputs'
+    wheels = f'wheels/*.whl --lock {LOCK} --family "$FAMILY" --layout "$LAYOUT"'
+    stage = f'rocm-wheels stage "$STORE" {wheels} --outputs'
     own = {name: STAGED[name] for name in ("STORE", "FAMILY")}
     this = {**own, "SET": "${{ steps.stage.outputs.set }}"}
     done = "${{ !cancelled() && steps.stage.outcome == 'success' }}"
@@ -130,12 +129,12 @@ def _stage(pieces: Pieces) -> Job:
             *pieces.begin(s3=True),
             matrix_step(tested="tested", torch_tested="torch_tested"),
             pieces.download(f"lock-{OF_LINE}"),
-            pieces.download_all("wheels-${{ inputs.families }}-cp*-" + OF_LINE, "wheels"),
+            pieces.download_all("wheels-${{ inputs.family }}-cp*-" + OF_LINE, "wheels"),
             pieces.download_all(f"shared-cp*-{OF_LINE}", "wheels"),
             pieces.download_all(f"companions-cp*-{OF_LINE}", "wheels"),
             when(attest, "${{ startsWith(inputs.store, 's3://') }}"),
             pieces.credentials(),
-            run("stage", stage, own, id="stage"),
+            run("stage", stage, {**own, "LAYOUT": "${{ inputs.layout }}"}, id="stage"),
             run("verify", "rocm-wheels verify wheels/*.whl --json > verify.json", if_=done),
             run(
                 "what installers would pick",
@@ -180,7 +179,7 @@ def _promote(pieces: Pieces) -> Job:
         needs=["stage", "gate"],
         if_="${{ !cancelled() && inputs.promote && needs.gate.result == 'success' }}",
         environment="${{ inputs.channel }}",
-        concurrency=one_after_another("promote-${{ inputs.families }}"),
+        concurrency=one_after_another("promote-${{ inputs.family }}"),
     )
 
 
@@ -188,7 +187,7 @@ def promote_by_hand(pieces: Pieces, families: list[str], channels: list[str]) ->
     """Return ``promote.yml``: somebody shows a staged set on a channel, once its gate lets it pass."""
     given: dict[str, tuple[str, Any]] = {
         "set": ("the set, or how its id begins", ...),
-        "family": ("its GPU family", tuple(families)),
+        "family": ("its GPU family, or multi-arch", (*families, MULTI_ARCH)),
         "channel": ("where to show it", tuple(channels)),
         "store": ("another store than the usual one", ""),
     }

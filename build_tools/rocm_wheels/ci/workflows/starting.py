@@ -27,17 +27,18 @@ _CHOSEN: dict[str, tuple[str, Any]] = {
     "families": ("GPU families, by spaces; empty: those of the policy", ""),
     "pythons": ("Pythons, by spaces; empty: those of the policy", ""),
     "platform": ("linux or windows; empty: both", ""),
+    "layout": ("per-family or multi-arch; empty: that of the policy", ""),
     "rocm_version": ("ROCm; empty: the newest that AMD has with each line", ""),
     "rocm_index": ("index of the ROCm packages; empty: the usual one", ""),
     "store": ("store of releases; empty: the usual one", ""),
 }
 _VARIABLES = {
     f"ROCM_WHEELS_{name.upper()}": f"${{{{ inputs.{name} }}}}"
-    for name in ("lines", "families", "pythons", "platform", "rocm_version")
+    for name in ("lines", "families", "pythons", "platform", "layout", "rocm_version")
 }
 _DEFAULT = "main"
 _LINES = "rocm-wheels matrix --format github --trigger {} --rows lines --output lines"
-_ROW = {name: f"${{{{ matrix.{name} }}}}" for name in ("line", "platform", "families", "pythons")}
+_ROW = {name: f"${{{{ matrix.{name} }}}}" for name in ("line", "platform", "families", "pythons", "layout")}
 _OF_LINUX = "${{{{ matrix.platform == 'linux' && vars.ROCM_WHEELS_{} || '' }}}}"
 
 

@@ -1,4 +1,4 @@
-"""Jobs on machines with GPUs, and the one that writes down what they found: parts of ``release-family.yml``.
+"""Jobs on machines with GPUs, and the one that writes down what they found: parts of ``release-set.yml``.
 
 What was built runs here, so these jobs may read, and write nothing but artifacts. What they install, they
 install into an environment in their workspace, and they keep no downloads: a machine that stays has neither
@@ -33,7 +33,7 @@ DEVICES = (
 STAGED = {
     "SET": "${{ needs.stage.outputs.set }}",
     "STORE": "${{ inputs.store }}",
-    "FAMILY": "${{ inputs.families }}",
+    "FAMILY": "${{ inputs.family }}",
 }
 ONE = '"$STORE" --set "$SET" --family "$FAMILY"'
 _WHERE = (
@@ -65,7 +65,7 @@ def smoke_job(pieces: Pieces, staged: str) -> Job:
         "${{ matrix.test_minutes }}",
         [
             *pieces.begin("${{ matrix.python }}"),
-            pieces.download("wheels-${{ matrix.name }}", "wheels"),
+            pieces.download("wheels-${{ matrix.built }}", "wheels"),
             pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
             pieces.download_all("companions-${{ matrix.shared }}", "wheels"),
             run("install from the index of the set", f"rocm-wheels install {_WHERE}", given),
@@ -102,7 +102,7 @@ def torch_job(pieces: Pieces, staged: str) -> Job:
             *pieces.begin("${{ matrix.python }}"),
             pieces.download(f"lock-{OF_LINE}"),
             pieces.download("smoke-${{ matrix.name }}", "smoke-results"),
-            pieces.download("wheels-${{ matrix.name }}", "wheels"),
+            pieces.download("wheels-${{ matrix.built }}", "wheels"),
             pieces.download_all("shared-${{ matrix.shared }}", "wheels"),
             run(
                 "install from the index of the set",
