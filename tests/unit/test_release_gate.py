@@ -286,6 +286,23 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
     assert shown_state(verdict).word == "partly tested"
 
 
+def test_a_set_for_all_families_has_rules_and_waivers_of_its_own():
+    both = wheel("torch", targets=("gfx942", "gfx1030"))
+    document = a_set(both, family="multi-arch", layout="multi-arch")
+    text = ONE.replace("targets: one", "targets: every")
+    seen = [said("verify", document=document), said(gfx="gfx942", document=document)]
+    assert [one.title for one in judged(text, *seen, document=document).failures] == ["smoke on gfx1030"]
+    fewer = "{smoke: {fresh: 7d, targets: one, pythons: one}}"
+    one = f"{text}\nfamilies: {{multi-arch: {{channels: {{nightly: {fewer}}}}}}}"
+    assert judged(one, *seen, document=document).passed
+    waived = (
+        "{rule: smoke, channels: [nightly], family: multi-arch, owner: bob, reason: r, expires: 2026-12-01}"
+    )
+    assert judged(f"{text}\nwaivers: [{waived}]", *seen, document=document).passed
+    # and they are of no set of one family
+    assert not judged(f"{text}\nwaivers: [{waived}]", said("verify")).passed
+
+
 def test_what_the_policy_does_not_know_is_held():
     assert "the policy says nothing of stable" in judged(ONE, *GREEN, channel="stable").rules[0].why
     no_torch = ONE.replace("pythons: one", "pythons: one, projects: [torchaudio]")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.ci import FamilyOn, Runner, ci_table
+from rocm_wheels.model.ci import MULTI_ARCH, FamilyOn, Runner, RunnerLabel, ci_table
 from rocm_wheels.model.gfx import gfx_families, gfx_targets, kinds_of_card
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
@@ -57,7 +57,7 @@ def _named(what: str, value: str, known: Iterable[str]) -> str:
 def _family(value: str) -> str:
     if value in kinds_of_card():
         raise _refused(f"{value} is a kind of card, not a family: ten years of GPUs would be meant")
-    return _named("GPU family", value, gfx_families())
+    return _named("GPU family", value, (*gfx_families(), MULTI_ARCH))
 
 
 def _waivable(value: str) -> str:
@@ -74,7 +74,7 @@ def _public_key(value: str) -> str:
 
 Age = Annotated[timedelta, BeforeValidator(_age)]
 ChannelKey = Annotated[str, AfterValidator(lambda value: _named("channel", value, CHANNELS))]
-Family = Annotated[str, AfterValidator(_family)]
+Family = Annotated[str, AfterValidator(_family)]  # what a set is of: also all of them, `multi-arch`
 Target = Annotated[str, AfterValidator(lambda value: _named("GPU target", value, gfx_targets()))]
 Waivable = Annotated[str, AfterValidator(_waivable)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
@@ -146,7 +146,7 @@ class FamilyPolicy(Record):
     bypass_tests_for_releases: bool | None = None
     reason: Name | None = None
     owner: Name | None = None
-    runners: Mapping[Platform, Name] = {}
+    runners: Mapping[Platform, RunnerLabel] = {}
     channels: Mapping[ChannelKey, ChangedRules] = {}
 
     @model_validator(mode="after")
@@ -200,6 +200,9 @@ class Policy(Record):
         named |= {channel for one in self.waivers for channel in one.channels}
         if others := sorted(named - set(self.channels)):
             raise _refused(f"families or waivers are of {others[0]}, which is no channel of this policy")
+        together = self.families.get(MULTI_ARCH)
+        if together is not None and together.model_copy(update={"channels": {}}) != FamilyPolicy():
+            raise _refused(f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families")
         keys: dict[str, str] = {}
         for name, key in self.signers.items():
             if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
@@ -244,6 +247,8 @@ def load_policy(path: Path | None = None) -> Policy:
     try:
         return load(path or own, Policy)
     except DataError as wrong:
-        if "1:1: channels is missing" in wrong.message:  # a part of one, as of the comments in ours
+        if re.search(
+            r":\d+: (channels is missing|it is empty)", wrong.message
+        ):  # a part of one, as of the comments in ours
             wrong.tip = f"a policy says all: begin with a copy of {own}, and change that"
         raise
