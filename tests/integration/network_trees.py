@@ -10,9 +10,10 @@ from pathlib import Path
 from source_trees import Upstream
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 
 @dataclass

@@ -9,10 +9,11 @@ from pathlib import Path
 from source_trees import Upstream, content
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.patches.save import Saved, save_patches
 from rocm_wheels.sources.patches.sets import read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.sources.status import TreeStatus, tree_status
 
 MIDDLE, DEEP = "third_party/middle", "third_party/middle/deep dir"

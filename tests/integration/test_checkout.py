@@ -14,9 +14,10 @@ from source_trees import ODD, Upstream, content, isolated_environment, make_upst
 
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")

@@ -17,8 +17,9 @@ import pytest
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 # Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -12,8 +12,9 @@ import pytest
 from source_trees import Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.sources.status import tree_status
 
 SUBMODULES = 2

@@ -10,10 +10,11 @@ from source_trees import Upstream, content, isolated_environment, make_upstream,
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.hipify import HipifyResult, hipify
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.request import CheckoutRequest
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)

@@ -12,10 +12,11 @@ from source_trees import isolated_environment, times
 from rocm_wheels.demo.hipify_source import fetch_hipify
 from rocm_wheels.demo.repositories import make_repositories
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.hipify import hipify
 from rocm_wheels.sources.identity import tree_identity
 from rocm_wheels.sources.pins.choose import choose_pin
+from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.workspace import home
 
 pytestmark = pytest.mark.network

@@ -26,7 +26,8 @@ DRIVER = """
 import os, sys
 from pathlib import Path
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.pins.choose import Pin
 url, ref, tree, folder = sys.argv[1:]

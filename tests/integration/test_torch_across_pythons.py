@@ -33,8 +33,9 @@ from rocm_wheels.sdk.ask import RocmSdk, ask
 from rocm_wheels.sdk.interpreter import Interpreter, ask_interpreter
 from rocm_wheels.sdk.interpreters import find_interpreters
 from rocm_wheels.sdk.shared import shared_sdk
-from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.pins.choose import choose_pin
+from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.workspace import home
 
 pytestmark = [

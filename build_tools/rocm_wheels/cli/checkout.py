@@ -20,8 +20,8 @@ from rocm_wheels.model.names import project_names
 if TYPE_CHECKING:
     from rocm_wheels.model.line_facts import Line
     from rocm_wheels.model.project import Project
-    from rocm_wheels.sources.checkout import CheckoutRequest
     from rocm_wheels.sources.lock.follow import LockFile
+    from rocm_wheels.sources.request import CheckoutRequest
     from rocm_wheels.sources.several import Outcome, Task
 
 _HELP = """Check out several projects side by side.

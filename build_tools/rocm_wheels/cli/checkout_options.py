@@ -17,10 +17,10 @@ from rocm_wheels.model.names import recipes_folder
 if TYPE_CHECKING:
     from rocm_wheels.model.line_facts import Line
     from rocm_wheels.model.project import Platform, Project
-    from rocm_wheels.sources.checkout import CheckoutRequest
     from rocm_wheels.sources.lock.follow import LockFile
     from rocm_wheels.sources.patches.sets import PatchSet
     from rocm_wheels.sources.pins.choose import Pin
+    from rocm_wheels.sources.request import CheckoutRequest
 
 _COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
@@ -181,7 +181,7 @@ def request_of(
     local_origin: bool = False,
 ) -> CheckoutRequest:
     """Return the request of a checkout of one project; ``chosen`` is its patch set."""
-    from rocm_wheels.sources.checkout import CheckoutRequest
+    from rocm_wheels.sources.request import CheckoutRequest
 
     system = platform()
     return CheckoutRequest(

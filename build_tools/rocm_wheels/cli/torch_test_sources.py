@@ -41,9 +41,10 @@ def _check_out(lock: Path, folder: Path, given: Mapping[str, Any], env: Mapping[
 
     from rocm_wheels.cli.checkout_options import TORCH, platform
     from rocm_wheels.model.project import load_project
-    from rocm_wheels.sources.checkout import CheckoutRequest, checkout
+    from rocm_wheels.sources.checkout import checkout
     from rocm_wheels.sources.lock.follow import check_checkout, locked_patches, locked_pin, open_lock
     from rocm_wheels.sources.network.remote import origin_of
+    from rocm_wheels.sources.request import CheckoutRequest
 
     file = open_lock(lock, platform())
     recipe, pin = load_project(TORCH), locked_pin(file, TORCH)

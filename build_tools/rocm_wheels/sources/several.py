@@ -11,7 +11,8 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError, SourceError
 from rocm_wheels.parallel import spread
-from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout
+from rocm_wheels.sources.checkout import checkout
+from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.state import State, read_state
 
 if TYPE_CHECKING:  # a build has a lock, and no use for all that a checkout needs
-    from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult
+    from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
 
 _SHOWN = 3
 
