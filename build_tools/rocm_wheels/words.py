@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 
 def counted(number: int, one: str, several: str = "") -> str:
     """Return a number with its noun: ``1 wheel``, ``2 wheels``, ``1,234 wheels``.
@@ -9,3 +11,16 @@ def counted(number: int, one: str, several: str = "") -> str:
     ``several`` is the noun of more than one, where that is not ``one`` with an s.
     """
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a choice: ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing."""
+    import difflib  # only when something is wrong
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -273,7 +273,7 @@ LOCKS = [
     Row("lock a folder", locked(), 2, ("cannot read lock.json",), lambda box: (box / "lock.json").mkdir()),
     Row("lock not UTF-8", locked(), 2, ("lock.json is not UTF-8 text",), lambda box: box.write("lock.json", b"\xff")),
     Row("lock empty", locked(), 2, ("lock.json is empty", "make a lock with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "")),
-    Row("lock no text", locked(), 2, ("lock.json:1:1: must be keys with values (found 'x')", "make another one with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "x")),
+    Row("lock no text", locked(), 2, ("lock.json:1:1: it must be keys with values (found 'x')", "make another one with `rocm-wheels lock -o FILE`"), lambda box: box.write("lock.json", "x")),
     Row("lock torn", locked(), 2, ("lock.json:2:1: ", "make another one"), lambda box: box.write("lock.json", "{{\n")),
     Row("lock of another format", locked(), 2, ("lock.json:1:2: schema_version", "make another one"), lambda box: box.write("lock.json", '{"schema_version": 99}')),
     Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, ("pytorch.commit is missing",), lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),

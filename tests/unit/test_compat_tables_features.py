@@ -192,7 +192,7 @@ def test_rows_say_what_holds_today():
         ),
         ("{never: true, source", "{never: true, since: 2.0, rocm: 6.0, source", "or never"),
         ("{never: true, source", "{source", "since which torch and ROCm, or never"),
-        ("api: torch.cuda.CUDAGraph", "api: cuda.CUDAGraph", "String should match pattern"),
+        ("api: torch.cuda.CUDAGraph", "api: cuda.CUDAGraph", "api: it must be a name in torch: torch.cuda."),
         ("source: flash-gpus", "source: flash-gpu", "source 'flash-gpu' is not among"),
         ("  Gloo:", "  TensorPipe:", "TensorPipe is given twice"),
         ("group: torch.amp", "grup: torch.amp", "grup is not a known key; did you mean group?"),
@@ -207,7 +207,7 @@ def test_wrong_tables_of_features(old, new, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("now: frozen", "now: asleep", "Input should be 'active', 'maintenance', 'frozen' or 'retired'"),
+        ("now: frozen", "now: asleep", "it must be active, maintenance, frozen or retired (found 'asleep')"),
         ("version: 0.29.2", "version: newest", "'newest' is not a version"),
         ('python: ">=3.9"', 'python: "3.9 and newer"', "not a version specifier"),
         ('tensordict: "<0.15.0', 'tensordct: "<0.15.0', "tensordct, which the table does not have; did you"),
@@ -216,7 +216,7 @@ def test_wrong_tables_of_features(old, new, message):
         (
             "probe: torchaudio.transforms",
             "probe: import torchaudio.transforms",
-            "String should match pattern",
+            "probe: it must be a name in a module: torchaudio.transforms.Vol (found 'import torchaudio.",
         ),
         ("source: tune,", "source: tunes,", "source 'tunes' is not among"),
         ("{text: PyPI, source: page", "{text: PyPI, sourc: page", "sourc is not a known key"),

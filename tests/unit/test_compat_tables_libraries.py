@@ -151,8 +151,16 @@ def test_targets_that_are_none(call, target, message):
     ("old", "new", "message"),
     [
         ("source: hipblaslt, kind", "source: hipblas, kind", "source 'hipblas' is not among"),
-        ("use: compiled-in", "use: linkd", "Input should be 'linked', 'compiled-in' or 'beside'"),
-        ("apis: [torch.rand, torch.randn", "apis: [torch.rand, numpy.randn", "String should match pattern"),
+        (
+            "use: compiled-in",
+            "use: linkd",
+            "it must be linked, compiled-in or beside (found 'linkd'); did",
+        ),
+        (
+            "apis: [torch.rand, torch.randn",
+            "apis: [torch.rand, numpy.randn",
+            "apis.1: it must be a name in torch or torch",
+        ),
         (
             "lost: [torch.rand, torch.randn,",
             "lost: [torch.rand, torch.ranln,",
@@ -160,7 +168,11 @@ def test_targets_that_are_none(call, target, message):
         ),
         ("api: torch.fft.rfft,", "api: torch.fft.rft,", "not among its APIs; did you mean torch.fft.rfft?"),
         ("package: core, file: librocjpeg.so,", "package: core,", "a file is in a package"),
-        ("package: core,", "package: cor,", "Input should be '', 'core' or 'libraries'"),
+        (
+            "package: core,",
+            "package: cor,",
+            "it must be '', core or libraries (found 'cor'); did",
+        ),
         ("project: hipFFT,", "project: hipBLAS,", "two libraries are the project hipBLAS"),
         (
             "types: {full: [float32, float64], partly",

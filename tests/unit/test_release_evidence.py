@@ -76,7 +76,7 @@ def test_clocks_may_differ_a_little(tmp_path: Path):
         (lambda text: text.replace('"failed": 3', '"failed": 2'), "was changed after it was written"),
         (lambda text: text[:-40], "cannot be read as evidence"),
         (lambda text: "", "cannot be read as evidence"),
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "schema: Input should be 1"),
+        (lambda text: text.replace('"schema": 1', '"schema": 2'), "schema: it must be 1"),
     ],
 )
 def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: Any, says: str):
@@ -97,9 +97,9 @@ def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: 
         ({"hashes": tuple(sorted((sha("b"), sha("a")), reverse=True))}, "hashes must be sorted"),
         ({"counts": Counts()}, "it cannot have passed: nothing ran"),
         ({"counts": Counts(skipped=7)}, "it cannot have passed: 7 skipped"),
-        ({"gfx": "gfx94X-dcgpu"}, "String should match"),
+        ({"gfx": "gfx94X-dcgpu"}, "it must be a GPU target such as gfx942"),
         ({"when": NOW.replace(tzinfo=None)}, "timezone info"),
-        ({"tool": "a\nb"}, "String should match"),
+        ({"tool": "a\nb"}, "it must be one printable line"),
         ({"more": 1}, "Extra inputs"),
     ],
 )

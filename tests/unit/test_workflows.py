@@ -310,7 +310,7 @@ def test_a_commit_that_nobody_has_read_is_refused_unless_somebody_says_so(
             "its own repository",
         ),
         (SHA, "unresolved", "`read` says when `sha` was read"),
-        ("version: v5.0.5", "version: main", "String should match pattern"),
+        ("version: v5.0.5", "version: main", "it must be a tag such as v4, v4.1 or v4.1.2"),
         ("version: v5.0.5", "verison: v5.0.5", "verison"),
     ],
 )

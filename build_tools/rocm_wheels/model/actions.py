@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, load
+from rocm_wheels.records import Record, load, spelled
 
 UNRESOLVED = "unresolved"
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -22,9 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+")
 class Action(Record):
     """A release of an action: its tag, the commit that the tag named when it was ``read`` in ``source``."""
 
-    version: str = Field(pattern=r"^v\d+(\.\d+){0,2}$")
+    version: Annotated[str, spelled(r"v[0-9]+(\.[0-9]+){0,2}", "a tag such as v4, v4.1 or v4.1.2")]
     sha: str
-    source: str = Field(pattern="^https://")
+    source: Annotated[str, spelled("https://.+", "a URL that begins with https://")]
     read: str = ""
 
     @field_validator("sha")

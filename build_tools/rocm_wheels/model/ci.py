@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,9 +18,10 @@ from rocm_wheels.model.gfx import gfx_families, gfx_targets
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import Record, did_you_mean, load, spelled
 
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+RunnerLabel = Annotated[str, spelled("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")]  # workflows hold it
 Test = Literal["sanity", "smoke", "tests"]
 Touched = Literal["project", "tests", "nothing", "everything"]
 Layout = Literal["per-family", "multi-arch"]
@@ -31,7 +32,7 @@ _UNCOVERED = "nightly"
 class Runner(Record):
     """Machines with one label, and how much of the work they get beside others."""
 
-    label: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")  # it is written into workflows
+    label: RunnerLabel
     share: int = Field(default=1, gt=0)
 
 

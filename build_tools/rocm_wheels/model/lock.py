@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
-
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, spelled
 
-ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+ObjectId = Annotated[str, spelled(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
+Sha256 = Annotated[str, spelled(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")]
 
 
 class LockedSubmodule(Record):

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, Va
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import Sha256
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, say, spelled
 from rocm_wheels.release.sets import SetId
 
 SKEW = timedelta(minutes=5)  # two clocks that are both right enough
@@ -39,8 +39,12 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-Gfx = Annotated[str, StringConstraints(pattern=r"^gfx[0-9]+[0-9a-f]{2}$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=1000)]
+Gfx = Annotated[str, spelled(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
+Line = Annotated[
+    str,
+    StringConstraints(max_length=1000),
+    spelled(r"[^\x00-\x1f\x7f]*", "one printable line"),
+]
 Name = Annotated[Line, StringConstraints(min_length=1)]
 
 
@@ -180,8 +184,7 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
     try:
         found = Evidence.model_validate_json(content)
     except ValidationError as cause:
-        said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".strip(": ") for one in cause.errors()]
-        raise DataError(f"{where} cannot be read as evidence: {'; '.join(said)}", tip=tip) from None
+        raise DataError(f"{where} cannot be read as evidence: {say(cause, Evidence)}", tip=tip) from None
     if found.id != name:
         raise DataError(f"{where} was changed after it was written: what it says is {found.id}", tip=tip)
     return found

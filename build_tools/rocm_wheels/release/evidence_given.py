@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
+from rocm_wheels.records import say
 from rocm_wheels.release.evidence import SKEW, Counts, Evidence, Host, Kind, Outcome
 from rocm_wheels.release.gate.needed import digest_of_needs
 from rocm_wheels.release.sets import SetDocument
@@ -90,8 +91,7 @@ class Given:
                 about=digest_of_needs(self.document),
             )
         except ValidationError as wrong:
-            said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong.errors())
-            raise DataError(f"{source} makes no evidence: {said}") from None
+            raise DataError(f"{source} makes no evidence: {say(wrong, Evidence)}") from None
 
     def of_the_set(self, named: Mapping[str, str], source: Path) -> list[str]:
         """Return the sha256 of wheels by name, all of which must be in the set as they are.

@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationErr
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.lock import Sha256
+from rocm_wheels.records import say
 from rocm_wheels.release.evidence import Counts, Evidence
 from rocm_wheels.release.evidence_given import Given
 from rocm_wheels.release.gate.needed import pythons_of
@@ -178,12 +179,9 @@ def _project(requirement: str, source: Path) -> str:
 
 
 def read_as(model: type[T], value: object, source: Path) -> T:
-    """Read JSON into a model. Raises DataError with the place of the first mistake."""
+    """Read JSON into a model. Raises DataError with the places of mistakes."""
     try:
         return TypeAdapter(model).validate_python(value)
     except ValidationError as wrong:
-        one = wrong.errors()[0]
-        place = ".".join(map(str, one["loc"]))
-        raise DataError(
-            f"{source}: {place}: {one['msg']}", tip="it is not whole, or of another version"
-        ) from None
+        tip = "it is not whole, or of another version"
+        raise DataError(f"{source}: {say(wrong, model)}", tip=tip) from None

@@ -16,7 +16,6 @@ from packaging.version import Version
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
-    StringConstraints,
     ValidationError,
     model_serializer,
     model_validator,
@@ -24,7 +23,7 @@ from pydantic import (
 
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.model.lock import Sha256
-from rocm_wheels.records import Record, did_you_mean
+from rocm_wheels.records import Record, did_you_mean, say, spelled
 from rocm_wheels.release.layout import Area, Layout, Places, load_layout
 from rocm_wheels.release.stores.store import Missing, Store
 from rocm_wheels.variants.document import NULL_LABEL
@@ -32,8 +31,8 @@ from rocm_wheels.variants.document import NULL_LABEL
 Kind = Literal["per-family", "multi-arch", "variants"]
 KINDS: tuple[Kind, ...] = ("per-family", "multi-arch", "variants")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
-_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}$"
-SetId = Annotated[str, StringConstraints(pattern=_ID)]
+_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
+SetId = Annotated[str, spelled(_ID, "the id of a set: a name, - and 12 hexadecimal digits")]
 
 
 class _Grown(Record):
@@ -220,8 +219,7 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     try:
         found = SetDocument.model_validate_json(content)
     except ValidationError as cause:
-        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors()]
-        raise DataError(f"{where} is not the document of a set: {'; '.join(faults)}") from None
+        raise DataError(f"{where} is not the document of a set: {say(cause, SetDocument)}") from None
     own = found.computed_id
     if len({found.id, own, expected or own}) > 1:
         raise DataError(f"{where} says {found.id}, and what it lists is {own}")

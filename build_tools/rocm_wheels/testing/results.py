@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, say
 from rocm_wheels.workspace import write_json
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
@@ -103,6 +103,4 @@ def read_results(path: Path) -> Results:
     try:
         return Results.model_validate(said)
     except ValidationError as cause:
-        first = cause.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path} holds no results: {place + ': ' if place else ''}{first['msg']}") from None
+        raise DataError(f"{path} holds no results: {say(cause, Results)}") from None

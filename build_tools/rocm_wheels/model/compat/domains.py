@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -17,7 +17,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.records import did_you_mean, load, spelled
 
 TABLE = "domain_libraries.yaml"
 
@@ -53,7 +53,7 @@ class DomainLibrary(Fact):
     code: Literal["pure", "compiled"]
     files: Literal["none", "cpu", "cuda"] = "none"
     origin: Origin = Field(alias="from")
-    probe: str = Field(pattern=r"^[a-z_]+(\.[A-Za-z_]+)+$")
+    probe: Annotated[str, spelled(r"[a-z_]+(\.[A-Za-z_]+)+", "a name in a module: torchaudio.transforms.Vol")]
     page: bool = False
 
     @model_validator(mode="after")

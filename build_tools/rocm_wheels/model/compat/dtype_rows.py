@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,7 @@ from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.libraries import rocm_libraries
 from rocm_wheels.model.compat.versions import VersionField
 from rocm_wheels.model.gfx import gfx_targets
-from rocm_wheels.records import Record, did_you_mean
+from rocm_wheels.records import Record, did_you_mean, spelled
 
 Level = Literal["full", "matrix", "storage", "none"]
 Format = Literal[
@@ -71,7 +71,7 @@ class Dtype(Fact):
 
     format: Format
     bits: int = Field(gt=0)
-    torch: str = Field(default="", pattern=r"^(torch\.[a-z0-9_]+)?$")
+    torch: Annotated[str, spelled(r"(torch\.[a-z0-9_]+)?", "a dtype such as torch.float16, or empty")] = ""
     aliases: tuple[str, ...] = ()
     elements: str = ""
     scale: str = ""

@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.version import Version
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import VersionField
 from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.records import did_you_mean, load, spelled
 
 TABLE = "torch_features.yaml"
+_API = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
 
 FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
@@ -51,7 +52,7 @@ class Feature(Fact):
     project: str = "torch"
     since: VersionField | None = None
     rocm: VersionField | None = None
-    api: str = Field(default="", pattern=r"^(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?$")
+    api: Annotated[str, spelled(_API, "a name in torch: torch.cuda.CUDAGraph; or empty")] = ""
     targets: tuple[str, ...] = ()
     correction: Correction | None = None
 

@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.records import did_you_mean, load, spelled
 
 TABLE = "rocm_libraries.yaml"
 
 Use = Literal["linked", "compiled-in", "beside"]
-_Api = Annotated[str, Field(pattern=r"^torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+_Api = Annotated[
+    str,
+    spelled(r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*", "a name in torch or torchvision: torch.stft"),
+]
 
 
 class TheRockBuild(Fact):

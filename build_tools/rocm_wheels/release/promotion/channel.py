@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, say
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetId
 from rocm_wheels.release.stores.store import Missing, Store
@@ -142,11 +142,8 @@ def read_channel(store: Store, places: Places, name: str) -> Held:
     try:
         channel = Channel.model_validate_json(found.content)
     except ValidationError as cause:
-        faults = "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}".strip(": ") for one in cause.errors()
-        )
         tip = "put it back from a copy of the store: it says what people get"
-        said = f"{store.url_of(path)} is not the document of a channel: {faults}"
+        said = f"{store.url_of(path)} is not the document of a channel: {say(cause, Channel)}"
         raise DataError(said, tip=tip) from None
     if (channel.family, channel.channel) != (places.family, name):
         raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")

@@ -14,7 +14,7 @@ from rocm_wheels import log
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import Lock, LockedProject, LockedSubmodule
 from rocm_wheels.model.project import build_order, load_project
-from rocm_wheels.records import Record, parse
+from rocm_wheels.records import Record, parse, read_text
 from rocm_wheels.sources.lock import manifest
 from rocm_wheels.sources.lock.rules import (
     moved,
@@ -24,11 +24,11 @@ from rocm_wheels.sources.lock.rules import (
     wrong_wishes,
 )
 from rocm_wheels.sources.network.remote import without_credentials
-from rocm_wheels.sources.pins.files import read_text
 from rocm_wheels.workspace import write_whole
 
 # letters that JSON may hold as they are and YAML may not (YAML 1.1, c-printable and line breaks)
 _NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_TIP = "put the file right, or name another one"
 _OWN_KEYS = {"lock_version", "projects"}
 
 
@@ -59,7 +59,7 @@ def read_lock(path: Path) -> Lock:
     ``file:line:column`` for what is wrong in it; no project without a recipe is accepted.
     """
     try:
-        return parse_lock(read_text(path), name=str(path))
+        return parse_lock(read_text(path, tip=_TIP), name=str(path))
     except DataError as wrong:
         wrong.tip = wrong.tip or "put it right, or make another one with `rocm-wheels lock -o FILE`"
         raise

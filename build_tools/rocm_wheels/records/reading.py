@@ -1,0 +1,99 @@
+"""Reading a file of people into a record: all its mistakes are told, in the order of the file.
+
+Those of YAML are found by ``tree``, those of values by pydantic, and said by ``faults``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from rocm_wheels.errors import DataError
+from rocm_wheels.records.faults import SPELLED, faults_of
+from rocm_wheels.records.tree import Mark, Place, Tree, read_tree
+
+_LARGEST = 16 << 20  # bytes: the largest lock of all projects is far below one of them
+_OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+class Record(BaseModel):
+    """Base of all records that are read from YAML: frozen, and strict about keys; numbers are finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def spelled(pattern: str, words: str) -> AfterValidator:
+    """Return what holds a text, whole, to a regular expression; people read *it must be* and ``words``."""
+    wanted = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if wanted.fullmatch(value) is None:
+            raise PydanticCustomError(SPELLED, "it must be {words}", {"words": words})
+        return value
+
+    return AfterValidator(check)
+
+
+def load(path: Path, model: type[R]) -> R:
+    """Read a YAML file into ``model``.
+
+    Raises DataError with ``file:line:column`` for a missing or unreadable file, broken
+    YAML, duplicate or unknown keys and wrong values.
+    """
+    return parse(read_text(path), model, name=str(path))
+
+
+def read_text(path: Path, *, tip: str = "name another file") -> str:
+    """Read a file that people write. Raises DataError for one that is no UTF-8 text, or far too large."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+    except OSError as cause:
+        raise DataError(f"cannot read {path}", tip=tip) from cause
+    if len(content) > _LARGEST:
+        raise DataError(f"{path} has more than {_LARGEST >> 20} MiB: is it the right one?", tip=tip)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        other = _OTHER_ENCODINGS.get(content[:2])
+        line = content.count(b"\n", 0, cause.start) + 1
+        what = f"it is {other}" if other else f"the byte 0x{content[cause.start]:02x} is in line {line}"
+        raise DataError(f"{path} is not UTF-8 text ({what})", tip="save it as UTF-8") from None
+
+
+def parse(text: str, model: type[R], *, name: str) -> R:
+    """Read YAML text into ``model``; ``name`` stands for the file in messages (see ``load``)."""
+    tree = read_tree(text, name=name)
+    if tree.value is None and (needed := [k for k, one in model.model_fields.items() if one.is_required()]):
+        raise DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
+    wrong = list(tree.faults)
+    try:
+        record = model.model_validate({} if tree.value is None else tree.value)
+    except ValidationError as cause:
+        wrong += _faults(cause, tree, model)
+    if not wrong:
+        return record
+    lines = [
+        f"{name}:{line}:{column}: {said}" for (line, column), said in sorted(wrong, key=lambda one: one[0])
+    ]
+    raise DataError("\n".join(lines))
+
+
+def _faults(error: ValidationError, tree: Tree, model: type[Record]) -> list[tuple[Mark, str]]:
+    found = faults_of(error, model)
+    whole = [one for one in found if not any(one.place[: len(bad)] == bad for bad in tree.spoilt)]
+    said = [": ".join(filter(None, (str(one), one.purpose))) for one in whole]
+    return [(_mark_of(one.place, tree), line) for one, line in zip(whole, said, strict=True)]
+
+
+def _mark_of(place: Place, tree: Tree) -> Mark:
+    while place and place not in tree.marks:
+        place = place[:-1]
+    return tree.marks.get(place, (1, 1))
