@@ -297,6 +297,9 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert found is not None and found.files == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
     assert found.counts == {"passed": 1, "skipped": 2}
     assert found.chosen.pytest_args == ("-k", "test_a or TestMini and test_f or test_it", "-q")
+    for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
+        refused = call("--", *wrong)
+        assert isinstance(refused.exception, UsageError) and wrong[0].split("=")[0] in str(refused.exception)
     (sources / "version.txt").write_text("9.8.0a0\n")
     assert "9.9.0 is installed" in str(call().exception)
 

@@ -20,6 +20,7 @@ from rocm_wheels.testing.torch_tests.outcomes import Outcomes, note, note_over, 
 from rocm_wheels.testing.torch_tests.plan import Part
 
 _ENDED_WELL = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
+_REFUSED = re.compile(r".*: error: (.+)")  # what argparse says of a command line
 _BEGINNINGS = 50  # of one file: each begins behind a test that ended the one before
 _PLUGIN = "rocm_wheels_recorder"
 _KEPT, _SHOWN = 80, 4  # lines
@@ -62,7 +63,8 @@ def run_part(running: Running, part: Part) -> Outcomes:
     """Run what is not done of a file, and return all that is known of it then.
 
     A process that dies, or says nothing for so long as a test may take, is begun again behind the test
-    that it was at. Raises ChecksError where pytest cannot be started.
+    that it was at. Raises ChecksError where pytest cannot be started, UsageError where it does not take the
+    words that somebody gave.
     """
     path = running.outcomes(part)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,19 @@ def _once(running: Running, part: Part, before: Outcomes, seconds: float) -> tup
             if isinstance(cause.__cause__, OSError) or ending.is_near():
                 raise ChecksError(f"pytest could not be run by {running.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
+    _require_taken(running.words, said)
     return _how_it_ended(code, before, read_outcomes(running.outcomes(part)), said, running.test_limit)
+
+
+def _require_taken(words: Sequence[str], said: Sequence[str]) -> None:
+    """Raise UsageError where pytest has refused words of somebody's: no file can be tested with them."""
+    refused = next((match[1] for line in said if (match := _REFUSED.fullmatch(line.strip()))), "")
+    named = {word.rstrip(":") for word in refused.split()}
+    if named & {part for word in words for part in (word, word.partition("=")[0])}:
+        raise UsageError(
+            f"pytest refuses what it is told: {refused}",
+            tip="words behind -- and those of PYTEST_ADDOPTS are handed to it: take these out",
+        )
 
 
 def _order(running: Running, part: Part, before: Outcomes) -> dict[str, object]:
