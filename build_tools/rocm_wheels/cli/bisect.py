@@ -13,7 +13,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:

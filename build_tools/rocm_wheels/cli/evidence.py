@@ -17,6 +17,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import UsageError
 from rocm_wheels.words import counted
 
@@ -69,10 +70,9 @@ def set_options(function: F) -> F:
     ) -> object:
         return function(ChosenSet(store, set_id, family, layout), **others)
 
-    layout = "YAML file with the names of areas and folders in the store [default: v2-staging, v2, …]."
     family = "Family of the set, where several have its id."
+    layout_option(with_set, "layout")
     for option in (
-        click.option("--store-layout", "layout", type=GivenPath(), help=layout),
         click.option("--family", metavar="F", help=family),
         click.option("--set", "set_id", required=True, metavar="ID", help="The set, or how its id begins."),
         click.argument("store", metavar="STORE"),

@@ -13,6 +13,7 @@ from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index_change import now
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.store_options import unconditional_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,11 +55,7 @@ if TYPE_CHECKING:
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
     "end [default: here].",
 )
-@click.option(
-    "--unconditional",
-    is_flag=True,
-    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
-)
+@unconditional_option
 @click.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import json
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,16 +12,11 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.channels_text import Change, change_as_json, change_lines, json_text
 from rocm_wheels.cli.evidence import ChosenSet, now, set_options
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.refresh import (
-    failing_as_json,
-    failing_lines,
-    refresher_of,
-    view_lines,
-    views_as_json,
-)
-from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.cli.refresh import refresher_of, released_families, who
+from rocm_wheels.cli.store_options import layout_option, unconditional_option
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
 
 if TYPE_CHECKING:
@@ -52,11 +44,7 @@ def _options(function: Any) -> Any:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
-        click.option(
-            "--unconditional",
-            is_flag=True,
-            help="Write to a store that ignores conditional writes: nobody else may write at the time.",
-        ),
+        unconditional_option,
         click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
     ):
         function = option(function)
@@ -90,10 +78,11 @@ def promote(  # noqa: PLR0917 - click passes them by name
     one at any moment: pages of dependencies change first. A run that was killed is finished by the same
     command, or undone with --abandon.
     """
+    from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import Places
 
     store, layout, document = chosen.find()
-    rules = _rules(channel, policy)
+    rules = policy_with(channel, policy)
 
     def change(promoter: Promoter) -> Done:
         if undo:
@@ -136,6 +125,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     People get what is left. The files stay: each set can be installed from its own index. Name the set where
     the command may be repeated: without --set another one is the newest then.
     """
+    from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import Places, load_layout
     from rocm_wheels.release.promotion.objections import set_meant
     from rocm_wheels.release.promotion.promoting import newer_than
@@ -145,7 +135,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
         raise UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
     opened = open_existing(store, environment())
-    refresher = partial(refresher_of, policy=_rules(channel, policy), again=policy is not None)
+    refresher = partial(refresher_of, policy=policy_with(channel, policy), again=policy is not None)
 
     def change(promoter: Promoter) -> Done:
         if back_to is None and set_id is None:
@@ -160,35 +150,12 @@ def demote(  # noqa: PLR0917 - click passes them by name
 
 
 def _family(store: Store, layout: Layout, family: str | None) -> str:
-    from rocm_wheels.records import did_you_mean
-    from rocm_wheels.release.sets import families
-
-    known = families(store, area="release", layout=layout)
-    if family is None and len(known) == 1:
-        return known[0]
-    if family in known:
-        return family
-    if not known:
-        tip = "`rocm-wheels promote` shows a staged set; `rocm-wheels releases` lists those"
-        raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
-    if family is None:
+    known = released_families(store, layout, family)
+    if len(known) > 1:
         raise UsageError(
             f"several families have releases in {store.url}", tip=f"--family: {', '.join(known)}"
         )
-    raise UsageError(
-        f"{store.url} has no releases of {family}{did_you_mean(family, known)}",
-        tip=f"it has {', '.join(known)}",
-    )
-
-
-def _rules(channel: str, policy: Path | None) -> Policy:
-    """Return the policy that was named, or our own."""
-    from rocm_wheels.release.gate.asking import require_channel
-    from rocm_wheels.release.gate.policy import load_policy
-
-    rules = load_policy(policy)
-    require_channel(rules, channel)
-    return rules
+    return known[0]
 
 
 def _verdict(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
@@ -201,8 +168,7 @@ def _verdict(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdic
 def _promoter(store: Store, places: Places, channel: str) -> Promoter:
     from rocm_wheels.release.promotion.promoting import Actor, Promoter
 
-    who = f"{getpass.getuser()}@{platform.node() or 'unknown'}"
-    return Promoter(store, places, channel, Actor(who, f"{now():%Y-%m-%dT%H:%M:%SZ}"))
+    return Promoter(store, places, channel, Actor(who(), f"{now():%Y-%m-%dT%H:%M:%SZ}"))
 
 
 def _run(
@@ -220,7 +186,7 @@ def _run(
     used = replace(promoter, store=rehearsal or promoter.store)
     done = change(used)
     refreshed, failure = _refresh(used, refresher)
-    _show(promoter, done, refreshed, rehearsal.writes if rehearsal else None, said)
+    _show(_change(promoter, done, refreshed), rehearsal.writes if rehearsal else None, said)
     if failure is not None:
         channel = done.channel
         raise ReleaseError(
@@ -246,58 +212,22 @@ def _refresh(
     return refreshed, None
 
 
-def _show(
-    promoter: Promoter,
-    done: Done,
-    refreshed: Refreshed | None,
-    would: list[str] | None,
-    words: _Said,
-) -> None:
-    from rocm_wheels.release.promotion.channel import done_word
+def _show(change: Change, would: list[str] | None, said: _Said) -> None:
+    if said.as_json:
+        click.echo(json_text(change_as_json(change, said.store, said.layout), would))
+        return
+    for line in change_lines(change, would, said.store, said.layout):
+        click.echo(line)
+
+
+def _change(promoter: Promoter, done: Done, refreshed: Refreshed | None) -> Change:
     from rocm_wheels.release.views.public import read_public
 
-    channel, release = done.channel, promoter.release
+    release = promoter.release
     public = read_public(promoter.store, release.layout).url
 
     def address(path: str) -> str:  # as people see it, where that was said
         return f"{public}{path}/" if public else promoter.store.url_of(f"{path}/")
 
-    index = address(release.channel_pages(channel.channel))
-    own = [address(release.index(one)) for one in done.sets]
-    if words.as_json:
-        said: dict[str, object] = {
-            "action": done.action,
-            "sets": list(done.sets),
-            "family": channel.family,
-            "channel": channel.channel,
-            "revision": channel.revision,
-            "current": channel.current,
-            "shown": list(channel.shown),
-            "index": index,
-            "set_indexes": own,
-            "copied": done.copied,
-            "pages": done.pages,
-            "finished": done.finished,
-            "views": views_as_json(refreshed),
-            "failing": failing_as_json(words.store, refreshed, words.layout) if refreshed else [],
-        }
-        click.echo(
-            json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
-        )
-        return
-    for line in would or ():
-        click.echo(f"would {line}")
-    word = "nothing to do" if done.action is None else f"{', '.join(done.sets)} {done_word(done.action)}"
-    begun = " (an earlier run had begun it)" if done.finished else ""
-    head = "dry run: " if would is not None else ""
-    click.echo(
-        f"{head}{word}{begun}; {channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
-        f"{done.copied} files copied, {done.pages} pages changed"
-    )
-    click.echo(f"index: {index}")
-    for line in view_lines(refreshed) if refreshed else ():
-        click.echo(line)
-    for line in failing_lines(words.store, refreshed, words.layout) if refreshed else ():
-        click.echo(line)
-    for one in own if done.action == "promote" else ():
-        click.echo(f"index of the set alone, which never changes: {one}")
+    index = address(release.channel_pages(done.channel.channel))
+    return Change(done, refreshed, index, [address(release.index(one)) for one in done.sets])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +11,18 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.channels_text import (
+    failing_lines,
+    head_of,
+    json_text,
+    refreshed_as_json,
+    refreshed_line,
+    view_lines,
+    would_lines,
+)
 from rocm_wheels.cli.evidence import now
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.cli.store_options import layout_option, unconditional_option
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError, explain
 
 if TYPE_CHECKING:
@@ -43,11 +51,7 @@ if TYPE_CHECKING:
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
 @layout_option
-@click.option(
-    "--unconditional",
-    is_flag=True,
-    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
-)
+@unconditional_option
 @click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0917 - click passes them by name
@@ -69,19 +73,20 @@ def command(  # noqa: PLR0917 - click passes them by name
     the same in the end. A run that was killed is finished by the same command; what is as it should be is not
     written. A channel that somebody else is changing is left as it is (exit code 15).
     """
+    from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
     from rocm_wheels.release.stores import open_existing
     from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.release.views.public import set_public
 
-    rules, layout = _rules(policy, channel), load_layout(store_layout)
+    rules, layout = policy_with(channel, policy), load_layout(store_layout)
     opened = open_existing(store, environment())
     if (public_url is not None or other_indexes) and (family or channel):
         raise UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
-    families = _families(opened, layout, family)
+    families = released_families(opened, layout, family)
     channels = _channels(opened, layout, families, rules, channel)
     rehearsal = Rehearsal(opened) if dry_run else None
     if rehearsal is None:
@@ -131,74 +136,16 @@ def refresher_of(store: Store, layout: Layout, policy: Policy, *, again: bool = 
     """Return one who refreshes a store now, in the name of the user; ``again``: he judges by this policy."""
     from rocm_wheels.release.views.refreshing import Refresher
 
-    who = f"{getpass.getuser()}@{platform.node() or 'unknown'}"
-    return Refresher(store, layout, policy, who, now(), environment(), again)
+    return Refresher(store, layout, policy, who(), now(), environment(), again)
 
 
-def views_as_json(done: Refreshed | None) -> list[dict[str, str | None]]:
-    """Return the views that changed."""
-    return [{"gfx": gfx, "before": old, "now": new} for gfx, old, new in (done.views if done else ())]
+def who() -> str:
+    """Return who changes a channel, as it will say: the user, and the machine."""
+    return f"{getpass.getuser()}@{platform.node() or 'unknown'}"
 
 
-def view_lines(done: Refreshed) -> list[str]:
-    """Return the views that changed, for people."""
-    return [
-        f"view of {gfx} in {done.channel} of {done.family}: {new or 'none'} (it was {old or 'none'})"
-        for gfx, old, new in done.views
-    ]
-
-
-def failing_lines(store: str, done: Refreshed, layout: Path | None = None) -> list[str]:
-    """Return what failed since it was released, for people, each with what takes it away."""
-    lines = list[str]()
-    for bad in done.failing:
-        lines.append(f"{bad.set}: {'; '.join((bad.state, *bad.told))}")
-        lines.append(f"  take it away: {demote_line(store, done, bad.set, layout)}")
-    return lines
-
-
-def failing_as_json(store: str, done: Refreshed, layout: Path | None = None) -> list[dict[str, object]]:
-    """Return what failed since it was released."""
-    return [
-        {
-            "set": bad.set,
-            "state": bad.state,
-            "told": list(bad.told),
-            "command": demote_line(store, done, bad.set, layout),
-        }
-        for bad in done.failing
-    ]
-
-
-def demote_line(store: str, done: Refreshed, set_id: str, layout: Path | None = None) -> str:
-    """Return the command that takes a set away."""
-    import shlex
-
-    words = [
-        "rocm-wheels",
-        "demote",
-        store,
-        "--family",
-        done.family,
-        "--channel",
-        done.channel,
-        "--set",
-        set_id,
-    ]
-    return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
-
-
-def _rules(policy: Path | None, channel: str | None) -> Policy:
-    from rocm_wheels.release.gate.asking import require_channel
-    from rocm_wheels.release.gate.policy import load_policy
-
-    rules = load_policy(policy)
-    if channel is not None:
-        require_channel(rules, channel)
-    return rules
-
-
-def _families(store: Store, layout: Layout, family: str | None) -> list[str]:
+def released_families(store: Store, layout: Layout, family: str | None) -> list[str]:
+    """Return the families that have releases, or the one that is named. Raises for none, and for another."""
     from rocm_wheels.records import did_you_mean
     from rocm_wheels.release.sets import families
 
@@ -246,46 +193,20 @@ def _show(
 ) -> None:
     _warn_of_policies(done)
     if as_json:
-        found = [_as_json(one, store, layout) for one in done]
-        said: dict[str, object] = {"channels": found, "documents": changed}
-        click.echo(
-            json.dumps({**said, "dry_run": True, "writes": would} if would is not None else said, indent=1)
-        )
+        found = [refreshed_as_json(one, store, layout) for one in done]
+        click.echo(json_text({"channels": found, "documents": changed}, would))
         return
-    for line in would or ():
-        click.echo(f"would {line}")
-    head = "dry run: " if would is not None else ""
+    for line in would_lines(would):
+        click.echo(line)
+    head = head_of(would)
     for one in done:
-        click.echo(f"{head}{_line(one)}")
+        click.echo(f"{head}{refreshed_line(one)}")
         for line in view_lines(one):
             click.echo(f"  {line}")
         for line in failing_lines(store, one, layout):
             click.echo(f"  {line}")
     for path in changed:
         click.echo(f"{head}{path} written")
-
-
-def _as_json(one: Refreshed, store: str, layout: Path | None) -> dict[str, object]:
-    return {
-        "family": one.family,
-        "channel": one.channel,
-        "told": list(one.told),
-        "views": views_as_json(one),
-        "evidence": one.evidence,
-        "pages": one.pages,
-        "left": one.left or None,
-        "failing": failing_as_json(store, one, layout),
-    }
-
-
-def _line(one: Refreshed) -> str:
-    name = f"{one.channel} of {one.family}"
-    if one.left:
-        return f"{name}: left as it is"
-    if not (one.told or one.views or one.evidence or one.pages):
-        return f"{name}: nothing to do"
-    told = f"tells anew of {', '.join(one.told)}; " if one.told else ""
-    return f"{name}: {told}{one.evidence} results copied, {one.pages} pages changed"
 
 
 def _warn_of_policies(done: list[Refreshed]) -> None:

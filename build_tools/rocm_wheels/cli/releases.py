@@ -12,7 +12,7 @@ from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import now
 from rocm_wheels.cli.paths import GivenPath
-from rocm_wheels.cli.stage import layout_option
+from rocm_wheels.cli.store_options import layout_option
 from rocm_wheels.errors import ReleaseError, UsageError
 
 if TYPE_CHECKING:
@@ -82,13 +82,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     if not asks:
         _list(store, family, store_layout, as_json=as_json)
         return
-    from rocm_wheels.release.gate.asking import require_channel
-    from rocm_wheels.release.gate.policy import load_policy
+    from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.queries import Inquiry, require_target
 
-    rules = load_policy(policy)
-    if channel is not None:
-        require_channel(rules, channel)
+    rules = policy_with(channel, policy)
     gfx = None if passed is None else require_target(passed)
     opened, layout = open_existing(store, environment()), load_layout(store_layout)
     inquiry = Inquiry(opened, layout, rules, now(), environment(), family)

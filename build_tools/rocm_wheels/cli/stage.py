@@ -11,7 +11,7 @@ import click
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.index_change import now
-from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.store_options import layout_option, unconditional_option
 
 if TYPE_CHECKING:
     from rocm_wheels.release.sets import Kind
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _KINDS = ("per-family", "multi-arch", "variants")
 _MOST_SHOWN = 10
-
-
-def layout_option(function: Any) -> Any:
-    """Add the option that names the file with the names of areas and folders."""
-    return click.option(
-        "--store-layout",
-        type=GivenPath(),
-        help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
-    )(function)
 
 
 @click.command("stage")
@@ -54,11 +45,7 @@ def layout_option(function: Any) -> Any:
 @click.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
 @click.option("--origin", metavar="ID", help="The set that these wheels were rewritten from.")
 @layout_option
-@click.option(
-    "--unconditional",
-    is_flag=True,
-    help="Write to a store that ignores conditional writes: nobody else may write at the time.",
-)
+@unconditional_option
 @click.option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
 @click.option(
     "--outputs",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.evidence_store import Known, evidence_anywhere, warn_of_clocks
 from rocm_wheels.release.gate.judge import judge
-from rocm_wheels.release.gate.policy import Policy
+from rocm_wheels.release.gate.policy import Policy, load_policy
 from rocm_wheels.release.gate.verdict import Verdict
 from rocm_wheels.release.layout import Layout
 from rocm_wheels.release.sets import SetDocument
@@ -44,3 +45,14 @@ def require_channel(policy: Policy, channel: str) -> None:
             f"the policy has no channel {channel}{did_you_mean(channel, policy.channels)}",
             tip=f"it has {', '.join(policy.channels)}",
         )
+
+
+def policy_with(channel: str | None, path: Path | None) -> Policy:
+    """Return the policy at ``path``, by default our own, which has ``channel`` where one is named.
+
+    Raises as ``load_policy`` and ``require_channel`` do.
+    """
+    policy = load_policy(path)
+    if channel is not None:
+        require_channel(policy, channel)
+    return policy
