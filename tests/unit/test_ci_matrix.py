@@ -256,6 +256,21 @@ def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() 
         assert row["reserve"] == ""
 
 
+def test_a_set_is_staged_where_there_is_room_for_it() -> None:
+    """Of GitHub's machines the documented 14 GB of disk; the rest of them is what happens to be there."""
+    own = [one.label for one in TABLE.staging]
+    cells = plan_matrix(TABLE, Selection(lines=("2.13",), platforms=("linux",))).built
+    for row in (*rows_of(cells, PRICES, "sets"), *rows_of(multi_arch("2.13"), PRICES, "sets")):
+        assert row["gib"] > 0.8 * len(row["pythons"].split())
+        assert (row["stager"] == "ubuntu-24.04") == (row["gib"] < 7.3) and row["stager"] in {
+            "ubuntu-24.04",
+            *own,
+        }
+    sizes = {row["family"]: row["gib"] for row in rows_of(cells, PRICES, "sets")}
+    (alone,) = (row for row in rows_of(multi_arch("2.13"), PRICES, "sets") if row["platform"] == "linux")
+    assert sizes["gfx94X-dcgpu"] < sizes["gfx103X-all"] < alone["gib"] < sum(sizes.values())
+
+
 def test_a_build_for_all_families_is_cheaper_than_one_for_each() -> None:
     each, cells = savings(plan_matrix(TABLE, Selection()).built, PRICES), savings(multi_arch(), PRICES)
     assert [(one.what, one.times_alone, one.hours_alone) for one in each] == [

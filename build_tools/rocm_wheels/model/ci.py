@@ -26,6 +26,7 @@ Test = Literal["sanity", "smoke", "tests"]
 Touched = Literal["project", "tests", "nothing", "everything"]
 Layout = Literal["per-family", "multi-arch"]
 MULTI_ARCH: Layout = "multi-arch"  # also in the place of a family's name, where wheels are for all of them
+HOSTED = "ubuntu-24.04"  # the label of GitHub's own machines that do what needs neither cores nor a GPU
 _UNCOVERED = "nightly"
 
 
@@ -138,11 +139,13 @@ class Limit(Fact):
 
 
 class Limits(Record):
-    """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, levels of workflows."""
+    """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
+    workflows."""
 
     matrix_jobs: Limit
     hosted_job_hours: Limit
     own_job_hours: Limit
+    hosted_disk_gb: Limit
     levels: Limit
 
 
@@ -174,6 +177,7 @@ class CiTable(FactTable):
     limits: Limits
     triggers: Mapping[str, Trigger] = Field(min_length=1)
     platforms: Mapping[Platform, Builders]
+    staging: tuple[Runner, ...] = Field(min_length=1)
     families: Mapping[str, Family]
     excluded: tuple[Excluded, ...] = ()
     untested: tuple[Untested, ...] = ()

@@ -80,6 +80,11 @@ class Prices:
             hours *= 1 - self._saved(name, targets, platform, targets if device else 0)
         return Cost(hours, found.disk / _GIB, 0.0, (f"{name}: {found.source}",))
 
+    def size(self, built: Built) -> float:
+        """Return the stated size of the wheels of a build, with what it shares with others, in bytes."""
+        wheels = [costs_of(one.name).wheel for one in projects_on(built.cell.platform, built.cell.line)]
+        return sum(one.bytes(len(built.targets)) for one in wheels if one is not None)
+
     def _saved(self, name: str, targets: int, platform: Platform, known: int) -> float:
         """Return the share of a step's time that a warm cache saves, with the code of ``known`` targets.
 

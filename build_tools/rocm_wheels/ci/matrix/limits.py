@@ -8,8 +8,11 @@ from rocm_wheels.ci.matrix.builds import builds
 from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.ci import CiTable
+from rocm_wheels.model.ci import HOSTED, CiTable, shared_out
 
+_GB = 10**9
+_TOOL = 2 * _GB  # of a disk, beside wheels: our files and what they need
+_ROOM = 1.5  # times what wheels are stated to take
 _MARGIN = 2.0  # a job may take so many times what is expected of it
 
 
@@ -32,6 +35,12 @@ def minutes_of(table: CiTable, hours: float, *, hosted: bool) -> int:
 def hours_at_most(table: CiTable, *, hosted: bool) -> int:
     """Return the hours after which GitHub ends a job."""
     return (table.limits.hosted_job_hours if hosted else table.limits.own_job_hours).value
+
+
+def stager(table: CiTable, size: float) -> str:
+    """Return the label of the machine that stages so many bytes: GitHub's own, if its disk will do."""
+    fits = size * _ROOM + _TOOL <= table.limits.hosted_disk_gb.value * _GB
+    return HOSTED if fits else shared_out(table.staging, 1)[0]
 
 
 def too_long(cells: Sequence[Built], prices: Prices) -> list[str]:

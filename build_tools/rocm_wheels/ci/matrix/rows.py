@@ -17,7 +17,7 @@ from rocm_wheels.ci.matrix.costs import (
     projects_on,
     shared_before,
 )
-from rocm_wheels.ci.matrix.limits import minutes_of
+from rocm_wheels.ci.matrix.limits import minutes_of, stager
 from rocm_wheels.ci.matrix.savings import first_cells
 from rocm_wheels.ci.matrix.selection import Cell
 from rocm_wheels.model.ci import Test
@@ -45,7 +45,7 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     if rows == "lines":
         return [_line(group, prices) for group in grouped(cells, by_line).values()]
     if rows == "sets":
-        return [_set(group) for group in grouped(cells, by_set).values()]
+        return [_set(group, prices) for group in grouped(cells, by_set).values()]
     if rows == "pythons":
         with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
         return [_python(group, prices) for group in grouped(with_shared, by_python).values()]
@@ -151,9 +151,9 @@ def _line(group: Sequence[Built], prices: Prices) -> Row:
     }
 
 
-def _set(group: Sequence[Built]) -> Row:
+def _set(group: Sequence[Built], prices: Prices) -> Row:
     one = group[0]
-    cell = one.cell
+    cell, size = one.cell, sum(prices.size(each) for each in builds(group))
     return {
         "name": f"{one.staged_as}-{cell.line}-{cell.platform}",
         "family": one.staged_as,
@@ -166,6 +166,8 @@ def _set(group: Sequence[Built]) -> Row:
         "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
         "cells": len(group),
         "tested": any(each.tester for each in group),
+        "gib": round(size / (1 << 30), 1),
+        "stager": stager(prices.table, size),
     }
 
 

@@ -12,7 +12,6 @@ from rocm_wheels.ci.workflows.pieces import (
     AS_ROOT,
     CCACHE,
     GIVEN_BY_DIGEST,
-    HOSTED,
     Job,
     Pieces,
     Step,
@@ -25,6 +24,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.text import Noted
+from rocm_wheels.model.ci import HOSTED
 
 LOCK = "sources.lock.json"
 SOURCES = "sources.tar.zst"

@@ -127,7 +127,7 @@ def _is_ours(path: Path) -> bool:
 def _header(name: str, table: CiTable, actions: ActionsTable) -> list[str]:
     lines = [_GENERATED, "", _ABOUT[name]]
     if name in {"build-line.yml", "release-set.yml"}:
-        labels = _builders(table) if name == "build-line.yml" else _testers(table)
+        labels = _builders(table) if name == "build-line.yml" else _of_sets(table)
         lines += ["Machines that it may ask for, by label:", *(f"  {label}" for label in labels)]
     if (trigger := name.removesuffix(".yml")) in {"nightly", "release"}:
         pythons = ", ".join(table.triggers[trigger].pythons)
@@ -146,7 +146,7 @@ def _builders(table: CiTable) -> list[str]:
     return sorted({one.label for platform in table.platforms.values() for one in platform.builders})
 
 
-def _testers(table: CiTable) -> list[str]:
+def _of_sets(table: CiTable) -> list[str]:
     found = {
         one.label
         for family in table.families.values()
@@ -154,7 +154,7 @@ def _testers(table: CiTable) -> list[str]:
         if (on := family.on(platform)) is not None
         for one in on.runners
     }
-    return sorted(found)
+    return sorted(found | {one.label for one in table.staging})
 
 
 def _number(python: str) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ Step = dict[str, Any]
 Job = dict[str, Any]
 Workflow = dict[str, Any]
 
-HOSTED = "ubuntu-24.04"
 TOOL_PYTHON = "3.12"  # what the tool itself runs with where nothing is built or tested
 READ = {"contents": "read"}
 STORE = {"contents": "read", "id-token": "write"}

@@ -14,7 +14,6 @@ from typing import Any
 
 from rocm_wheels.ci.workflows.building import GIVEN, LOCK, OF_LINE, matrix_outputs, matrix_step
 from rocm_wheels.ci.workflows.pieces import (
-    HOSTED,
     STORE,
     STORE_AND_ATTEST,
     Job,
@@ -31,7 +30,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.testing import ONE, STAGED, results_job, smoke_job, torch_job
-from rocm_wheels.model.ci import MULTI_ARCH
+from rocm_wheels.model.ci import HOSTED, MULTI_ARCH
 
 _STORE: dict[str, tuple[str, Any]] = {
     "store": ("store of releases: s3://bucket/prefix, or a folder of machines that share one", ...),
@@ -41,6 +40,7 @@ _STORE: dict[str, tuple[str, Any]] = {
 }
 _SET = {
     "family": ("what the set is of: a GPU family, or multi-arch", ...),
+    "stager": ("label of the machine that stages it, which has the disk for all its wheels", ...),
     **{name: about for name, about in GIVEN.items() if name != "build_image"},
     **_STORE,
 }
@@ -78,7 +78,7 @@ def release_line(pieces: Pieces) -> Workflow:
     """
     handed = {name: expression(f"inputs.{name}") for name in GIVEN}
     own = {name: expression(f"inputs.{name}") for name in _SET}
-    rows = {name: expression(f"matrix.{name}") for name in ("family", "families", "pythons")}
+    rows = {name: expression(f"matrix.{name}") for name in ("family", "stager", "families", "pythons")}
     planned = "needs.plan.result == 'success'"
     return {
         "name": "release a line",
@@ -123,7 +123,7 @@ def _stage(pieces: Pieces) -> Job:
     done = "${{ !cancelled() && steps.stage.outcome == 'success' }}"
     attest = pieces.uses("actions/attest-build-provenance", subject_path="wheels/*.whl")
     return job(
-        HOSTED,
+        "${{ inputs.stager }}",
         120,
         [
             *pieces.begin(s3=True),

@@ -8,7 +8,6 @@ from typing import Any
 
 from rocm_wheels.ci.workflows.building import GIVEN
 from rocm_wheels.ci.workflows.pieces import (
-    HOSTED,
     STORE_AND_ATTEST,
     Job,
     Pieces,
@@ -21,6 +20,7 @@ from rocm_wheels.ci.workflows.pieces import (
     job,
     run,
 )
+from rocm_wheels.model.ci import HOSTED
 
 _CHOSEN: dict[str, tuple[str, Any]] = {
     "lines": ("torch lines, by spaces; empty: those of the policy", ""),

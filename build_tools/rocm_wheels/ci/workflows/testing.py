@@ -14,7 +14,6 @@ from rocm_wheels.ci.workflows.building import LOCK, OF_LINE
 from rocm_wheels.ci.workflows.pieces import (
     AS_ROOT,
     GIVEN_BY_DIGEST,
-    HOSTED,
     STORE,
     Job,
     Pieces,
@@ -25,6 +24,7 @@ from rocm_wheels.ci.workflows.pieces import (
     when,
 )
 from rocm_wheels.ci.workflows.text import Noted
+from rocm_wheels.model.ci import HOSTED
 
 DEVICES = (
     f"{AS_ROOT} --device=/dev/kfd --device=/dev/dri --ipc=host --group-add=video"
