@@ -289,6 +289,11 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
         ('{"format": 99}', "is no plan of this version"),
         ('{"format": 1, "steps": []}', "is a damaged plan"),
         ('{"format": 1, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
+        (
+            '{"format": 1, "steps": [], "lock": null, "request": {"sdk": 7}, "targets": [], "trees": {}}',
+            r"is a damaged plan: its request: sdk: it must be keys with values \(found 7\); .* is missing",
+        ),
+        ("[" * 100_000, r"is no plan: it is not JSON \(nested too deep\)"),
     ],
 )
 def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:

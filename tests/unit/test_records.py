@@ -22,7 +22,7 @@ from pydantic_core.core_schema import ErrorType
 import rocm_wheels
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.names import data_folder, recipes_folder
-from rocm_wheels.records import SENTENCES, Record, load, parse, read_text, say, spelled, tree
+from rocm_wheels.records import SENTENCES, Record, load, parse, read_json, read_text, say, spelled, tree
 from rocm_wheels.release.gate.policy import Policy
 
 LOADERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if hasattr(yaml, "CBaseLoader") else [])]
@@ -289,6 +289,28 @@ def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path) -> 
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + NAMED.replace("\n", "\r\n").encode())
     assert load(path, Machine).os == "linux"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", r"f is no plan: it is not JSON \(line 1, column 1: expecting value\)"),
+        (b'{"a": 1,\n}', r"f is no plan: it is not JSON \(line 2, column 1: "),
+        (b'{"a": NaN}', r"f is no plan: it is not JSON \(NaN is no number there\)"),
+        (b'{"a": -Infinity}', r"f is no plan: it is not JSON \(-Infinity is no number there\)"),
+        (b"1" * 5000, "f is no plan: it is not JSON "),
+        (b"\xff\xfe", "f is no plan: it is not JSON "),
+        (b"[" * 200_000, r"f is no plan: it is not JSON \(nested too deep\)"),
+        (None, "cannot read"),
+    ],
+    ids=["nothing", "torn", "NaN", "infinity", "long", "no text", "deep", "none"],
+)
+def test_a_document_that_is_no_json(tmp_path: Path, content: bytes | None, says: str) -> None:
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    with pytest.raises(DataError, match=says) as wrong:
+        read_json(tmp_path / "f", none="is no plan", tip="make one")
+    assert wrong.value.tip == "make one" and "Recursion" not in str(wrong.value.__cause__)
 
 
 def test_an_error_without_a_sentence_shows_that_it_is_not_ours() -> None:

@@ -407,7 +407,7 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
         ([str(path), "--poll", "1s"], "--poll has an effect with --wait alone"),
         ([str(path), "--step", "x"], "--step has an effect with --cancel alone"),
         ([str(path), "--no-array", "--array-limit", "2"], "--array-limit has no effect with --no-array"),
-        ([str(tmp_path / "none.json")], "cannot read the plan"),
+        ([str(tmp_path / "none.json")], "none.json"),
         ([str(path), "--executor", "pbs"], "'pbs' is not 'slurm'"),
         ([str(path), "--container-prefix", "a 'b"], "--container-prefix: No closing quotation"),
         ([str(path), "--attempts", "0"], "0 is not in the range"),

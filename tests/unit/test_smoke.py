@@ -231,7 +231,7 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[", "is not JSON"),
+        ("[", "holds no results: it is not JSON (line 1, column 2: expecting value)"),
         ("{}", "schema is missing"),
         (
             RESULTS.model_dump_json(by_alias=True).replace('"passed":1', '"passed":2'),

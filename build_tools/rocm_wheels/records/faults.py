@@ -69,6 +69,7 @@ def _size(most: str, least: str, one: str) -> Callable[[Mapping[str, Any]], str]
 # by pydantic's type of an error; braces take what pydantic says of the limit
 SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "model_type": _KEYS,
+    "dataclass_type": _KEYS,
     "dict_type": _KEYS,
     "mapping_type": _KEYS,
     "invalid_key": "its keys must be text",

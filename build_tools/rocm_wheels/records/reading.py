@@ -5,9 +5,10 @@ Those of YAML are found by ``tree``, those of values by pydantic, and said by ``
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
@@ -66,6 +67,29 @@ def read_text(path: Path, *, tip: str = "name another file") -> str:
         line = content.count(b"\n", 0, cause.start) + 1
         what = f"it is {other}" if other else f"the byte 0x{content[cause.start]:02x} is in line {line}"
         raise DataError(f"{path} is not UTF-8 text ({what})", tip="save it as UTF-8") from None
+
+
+def read_json(path: Path, *, none: str, tip: str | None = None) -> Any:
+    """Read a document of a program; ``none`` says what it is not when it is broken: *is no plan*.
+
+    Raises DataError with line and column for what is no JSON. NaN and infinity are none, nor is what lies
+    deeper in brackets than Python goes.
+    """
+    try:
+        return json.loads(path.read_bytes(), parse_constant=_no_number)
+    except OSError as cause:
+        raise DataError(f"cannot read {path}", tip=tip) from cause
+    except json.JSONDecodeError as cause:
+        said = f"line {cause.lineno}, column {cause.colno}: {cause.msg[:1].lower()}{cause.msg[1:]}"
+    except RecursionError:
+        said = "nested too deep"
+    except ValueError as cause:  # also what is not UTF-8
+        said = str(cause)
+    raise DataError(f"{path} {none}: it is not JSON ({said})", tip=tip)
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number there")
 
 
 def parse(text: str, model: type[R], *, name: str) -> R:

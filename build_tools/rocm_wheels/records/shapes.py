@@ -6,6 +6,7 @@ import inspect
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
@@ -22,13 +23,15 @@ def keys_at(model: Any, place: Place) -> list[str]:
 
 
 def known_part(model: Any, place: Place) -> Place:
-    """Return a place without what pydantic adds for the kinds that one value may have, and for keys."""
+    """Return a place without what pydantic adds to it: the kinds that one value may have, and for keys."""
     here: list[Any] = [model]
     for number, part in enumerate(place):
         if place[number:] == (KEY,):
             return place[:-1]
-        if not (here := [inner for one in here for inner in _inside(one, part)]):
+        inner = [inside for one in here for inside in _inside(one, part)]
+        if not inner and len([kind for one in here for kind in _kinds(one)]) > 1:
             return place[:number]
+        here = inner
     return place
 
 
@@ -43,7 +46,7 @@ def purpose(model: Any, place: Place) -> str:
     return ""
 
 
-def _said_of(key: str, record: type[BaseModel]) -> str:
+def _said_of(key: str, record: type[Any]) -> str:
     """Return the sentence of a docstring that begins with a key, or else with another one of its keys."""
     page = " ".join(inspect.cleandoc(record.__doc__ or "").split())
     sentences = [one.rstrip(".:;") for one in re.split(r"(?<=[.;])\s+(?=[A-Z`])", page)]
@@ -74,16 +77,18 @@ def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
             yield arguments[part if fixed else 0]
 
 
-def _of_record(record: type[BaseModel], part: str | int) -> Iterator[Any]:
+def _of_record(record: type[Any], part: str | int) -> Iterator[Any]:
     fields = _fields(record)
     if part in fields:
         yield fields[str(part)]
-    elif record.model_config.get("extra") == "allow":
+    elif getattr(record, "model_config", {}).get("extra") == "allow":
         extra = get_type_hints(record).get("__pydantic_extra__")
         yield (get_args(extra) or (str, Any))[1]
 
 
-def _fields(record: type[BaseModel]) -> dict[str, Any]:
+def _fields(record: type[Any]) -> dict[str, Any]:
+    if not issubclass(record, BaseModel):
+        return get_type_hints(record)
     return {field.alias or name: field.annotation for name, field in record.model_fields.items()}
 
 
@@ -99,7 +104,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _records(annotations: Sequence[Any]) -> Iterator[type[BaseModel]]:
+def _records(annotations: Sequence[Any]) -> Iterator[type[Any]]:
     for one in annotations:
         yield from (kind for kind in _kinds(one) if _is_record(kind))
 
@@ -111,4 +116,8 @@ def _words(annotation: Any) -> Iterator[str]:
 
 
 def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel)
+    return (
+        isinstance(kind, type)
+        and get_origin(kind) is None
+        and (issubclass(kind, BaseModel) or is_dataclass(kind))
+    )

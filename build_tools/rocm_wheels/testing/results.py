@@ -6,16 +6,15 @@ like a whole one. Results are written again and again while tests run: they are 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record, say
+from rocm_wheels.records import Record, read_json, say
 from rocm_wheels.workspace import write_json
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
@@ -94,12 +93,7 @@ def write_results(path: Path, results: Results) -> None:
 
 def read_results(path: Path) -> Results:
     """Read ``results.json``. Raises DataError for what is none, or does not count its own tests."""
-    try:
-        said: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as cause:
-        raise DataError(f"cannot read {path}") from cause
-    except ValueError as cause:
-        raise DataError(f"{path} is not JSON") from cause
+    said = read_json(path, none="holds no results")
     try:
         return Results.model_validate(said)
     except ValidationError as cause:

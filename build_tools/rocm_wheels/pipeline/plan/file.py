@@ -6,20 +6,20 @@ address again.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from rocm_wheels import __version__
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.plan.step import BuiltAgainst, Cell, Input, Kind, KnownAfter, Plan, Step
 from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.records import read_json, say
 from rocm_wheels.shell import HIDDEN, hide_credentials
 from rocm_wheels.sources.identity import TreeIdentity
 from rocm_wheels.workspace import write_json
@@ -102,12 +102,7 @@ def step_json(step: Step) -> dict[str, Any]:
 
 def read_plan(path: Path) -> PlanFile:
     """Read a plan. DataError when it is none, or one of another version of this program."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as cause:
-        raise DataError(f"cannot read the plan {path}", tip="make one: rocm-wheels plan … -o FILE") from cause
-    except ValueError as cause:
-        raise DataError(f"{path} is no plan: it is not JSON") from cause
+    raw = read_json(path, none="is no plan", tip="make one: rocm-wheels plan … -o FILE")
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
     try:
@@ -124,6 +119,9 @@ def read_plan(path: Path) -> PlanFile:
             {name: TreeIdentity(**one) for name, one in raw["trees"].items()},
             None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
         )
+    except ValidationError as cause:
+        wrong = f"{path} is a damaged plan: its request: {say(cause, WheelsRequest)}"
+        raise DataError(wrong, tip="make it again with `plan`") from None
     except (KeyError, TypeError, ValueError) as cause:
         raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, read_json, say
 from rocm_wheels.testing.torch_tests.outcomes import Verdict
 from rocm_wheels.workspace import write_json
 
 Counted = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
 FILE = "results.json"
 _NAMED = 200
+_NONE = "is no record of torch's tests"
 
 
 class Tested(Record):
@@ -159,14 +159,15 @@ def read_record(folder: Path) -> TorchResults | None:
     path = folder / FILE
     if not path.is_file():
         return None
+    tip = "name another folder, or begin anew: --fresh"
+    said = read_json(path, none=_NONE, tip=tip)
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
         own = {key: value for key, value in said.items() if key not in ("complete", "counts")}
         return TorchResults.model_validate(own)
-    except (ValueError, AttributeError, ValidationError) as cause:
-        raise DataError(
-            f"{path} is no record of torch's tests", tip="name another folder, or begin anew: --fresh"
-        ) from cause
+    except ValidationError as cause:
+        raise DataError(f"{path} {_NONE}: {say(cause, TorchResults)}", tip=tip) from None
+    except AttributeError:  # no table
+        raise DataError(f"{path} {_NONE}", tip=tip) from None
 
 
 def _bad(verdicts: Sequence[Verdict]) -> tuple[BadTest, ...]:
