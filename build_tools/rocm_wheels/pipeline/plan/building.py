@@ -9,10 +9,10 @@ from rocm_wheels.compile.environment import build_environment, exact_pins
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.trees import tree_key
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.model.flash_attention import use_flash_attention
+from rocm_wheels.model.flash_attention import FlashAttention, use_flash_attention
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import version_suffix, wheel_version
-from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.gather import Facts, Tree
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.shell import kept_value
 
@@ -38,64 +38,37 @@ class PlannedBuild:
     pins: tuple[str, ...] = ()
 
 
-def plan_build(
-    project: Project,
-    facts: Facts,
-    ready: Ready,
-    targets: tuple[str, ...],
-    *,
-    triton_requirement: str | None,
-    without_triton: str,
-    wheels: Mapping[str, str],
-    against: Mapping[str, str],
-    packages: Mapping[str, str],
-) -> PlannedBuild:
-    """Settle a project's build.
+@dataclass(frozen=True)
+class Beside:
+    """What a project is built with, besides its sources and ROCm.
 
-    ``wheels``: digests of the wheels that it is built against; ``against``: the versions of those that its
-    recipe pins, by project; ``packages``: identities of build packages;
-    ``without_triton``: why there is no ``triton_requirement``, if so.
+    ``triton``: what torch shall require of it; ``without_triton``: why that is nothing, if so. ``wheels``:
+    digests of the wheels that it is built against; ``versions`` of those that its recipe pins, by project;
+    ``packages``: identities of build packages.
     """
-    asked, tree = facts.request, facts.trees[project.name]
-    identity = tree.identity
-    suffix = version_suffix(ready.sdk.version, asked.version_suffix)
-    attention = None
-    if project.name == "pytorch":
-        attention = use_flash_attention(
-            asked.flash_attention,
-            platform=asked.platform,
-            with_triton=triton_requirement is not None,
-            targets=targets,
-            aotriton=tree.aotriton,
-            why_not=without_triton,
-        )
-    request = BuildRequest(
-        project=project,
-        source=tree.source,
-        platform=asked.platform,
-        sdk=ready.tree,
-        targets=targets,
-        version=_version(
-            project, tree.version, suffix, asked.release_type, identity.upstream or identity.commit
-        ),
-        suffix=suffix,
-        build_number=asked.build_number,
-        triton_requirement=triton_requirement,
-        triton_environment=facts.triton_environment,
-        against=against,
-        flash_attention=attention.on if attention else None,
-        commit_epoch=identity.epoch,
-        cache=facts.cache,
-        set_env=asked.set_env.get(project.name, {}),
-    )
+
+    triton: str | None
+    without_triton: str
+    wheels: Mapping[str, str]
+    versions: Mapping[str, str]
+    packages: Mapping[str, str]
+
+
+def plan_build(
+    project: Project, facts: Facts, ready: Ready, targets: tuple[str, ...], beside: Beside
+) -> PlannedBuild:
+    """Settle a project's build."""
+    attention = _attention(facts, targets, beside) if project.name == "pytorch" else None
+    request = _request(project, facts, ready, targets, beside=beside, attention=attention)
     base = dict(facts.env)
-    prepend_path(base, "PATH", ready.environment.bin, asked.platform)  # its cmake, not the machine's
+    prepend_path(base, "PATH", ready.environment.bin, request.platform)  # its cmake, not the machine's
     environment = build_environment(request, base)
     pins = exact_pins(request, environment)
+    identity = facts.trees[project.name].identity
     inputs = {
         **_configuration(request, environment, facts, ready),
-        **{f"build package {name}": value for name, value in packages.items()},
-        **wheels,
+        **{f"build package {name}": value for name, value in beside.packages.items()},
+        **beside.wheels,
         **({"pins": ", ".join(pins)} if project.build.pins else {}),
         "commit": identity.commit,
         "sources": identity.tree,
@@ -104,13 +77,55 @@ def plan_build(
     return PlannedBuild(request, facts.env, environment, dict(sorted(inputs.items())), said, pins)
 
 
-def _version(
-    project: Project, base: str | None, suffix: str, release_type: str, commit: str | None
-) -> str | None:
-    if base is None:
+def _attention(facts: Facts, targets: tuple[str, ...], beside: Beside) -> FlashAttention:
+    """Decide whether torch gets flash attention."""
+    return use_flash_attention(
+        facts.request.flash_attention,
+        platform=facts.request.platform,
+        with_triton=beside.triton is not None,
+        targets=targets,
+        aotriton=facts.trees["pytorch"].aotriton,
+        why_not=beside.without_triton,
+    )
+
+
+def _request(
+    project: Project,
+    facts: Facts,
+    ready: Ready,
+    targets: tuple[str, ...],
+    *,
+    beside: Beside,
+    attention: FlashAttention | None,
+) -> BuildRequest:
+    asked, tree = facts.request, facts.trees[project.name]
+    suffix = version_suffix(ready.sdk.version, asked.version_suffix)
+    return BuildRequest(
+        project=project,
+        source=tree.source,
+        platform=asked.platform,
+        sdk=ready.tree,
+        targets=targets,
+        version=_version(project, tree, suffix, asked.release_type),
+        suffix=suffix,
+        build_number=asked.build_number,
+        triton_requirement=beside.triton,
+        triton_environment=facts.triton_environment,
+        against=beside.versions,
+        flash_attention=attention.on if attention else None,
+        commit_epoch=tree.identity.epoch,
+        cache=facts.cache,
+        set_env=asked.set_env.get(project.name, {}),
+    )
+
+
+def _version(project: Project, tree: Tree, suffix: str, release_type: str) -> str | None:
+    """Return the whole version of the wheel; ``None`` where the project makes its own."""
+    if tree.version is None:
         return None
+    commit = tree.identity.upstream or tree.identity.commit
     return wheel_version(
-        base, suffix, release_type=release_type, commit=commit, git_tag=project.version.git_tag
+        tree.version, suffix, release_type=release_type, commit=commit, git_tag=project.version.git_tag
     )
 
 

@@ -10,7 +10,7 @@ from rocm_wheels.model.gfx import base_target, choose_targets, parse_targets
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.facts.gather import Facts, PythonFacts
 from rocm_wheels.pipeline.facts.provided import Provided
-from rocm_wheels.pipeline.plan.building import PlannedBuild, plan_build
+from rocm_wheels.pipeline.plan.building import Beside, PlannedBuild, plan_build
 from rocm_wheels.pipeline.plan.fitting import refuse_misfits, usable_triton
 from rocm_wheels.pipeline.plan.graph import PROBE, Graph
 from rocm_wheels.pipeline.plan.step import Cell, Input, KnownAfter, Step
@@ -107,17 +107,14 @@ class Planner:
             if not self.is_current(needed):
                 return KnownAfter(needed)
             wheels[f"wheel of {other}"] = str(self.facts.done[needed].stamp.facts["content"])
-        return plan_build(
-            project,
-            self.facts,
-            ready,
-            targets,
-            triton_requirement=self._triton(step, project, triton),
+        beside = Beside(
+            triton=self._triton(step, project, triton),
             without_triton=why_not,
             wheels=wheels,
-            against={pin.project: self._version(step, pin.project) for pin in project.build.pins},
+            versions={pin.project: self._version(step, pin.project) for pin in project.build.pins},
             packages=self.facts.done[tools].stamp.facts["packages"].get(project.name, {}),
         )
+        return plan_build(project, self.facts, ready, targets, beside)
 
     def _needed(self, step: Step, other: str) -> str:
         return next(name for name in step.after if self.graph.steps[name].project == other)
