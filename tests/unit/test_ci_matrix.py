@@ -305,8 +305,12 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
     )
     assert told["layout"] == "multi-arch" and len(told["builds"]) == 5
     assert {one["build"] for one in told["cells"]} == {one["build"] for one in told["builds"]}
-    said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.13/linux", "--layout", "multi-arch"])
-    assert "as part of multi-arch/3.12/2.13/linux" in said.output
+    words = ["--explain", "gfx1151/3.12/2.13/linux", "--layout", "multi-arch"]
+    assert "as part of multi-arch/3.12/2.13/linux" in CliRunner().invoke(command, words).output
+    told = json.loads(CliRunner().invoke(command, [*words, "--format", "json"]).stdout)
+    assert told["built"] and told["build"] == "multi-arch/3.12/2.13/linux"
+    left = ["--explain", "gfx90c/3.12/2.13/linux", "--format", "json"]
+    assert json.loads(CliRunner().invoke(command, left).stdout)["build"] is None
 
 
 def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:
@@ -484,6 +488,7 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
     ("words", "said"),
     [
         (["--trigger", "nightli"], "did you mean nightly?"),
+        (["--trigger", "nightli", "--explain", "gfx1151/3.12/2.13/linux"], "did you mean nightly?"),
         (["--families", "gfx942"], "gfx942 is built with gfx94X-dcgpu"),
         (["--families", "dcgpu-all"], "is not built as one, but as gfx94X-dcgpu"),
         (["--families", "gfx13"], "there is no family 'gfx13'"),
@@ -491,8 +496,8 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
         (["--lines", "2.41"], "did you mean 2.1"),
         (["--rocm-version", "newest"], "--rocm-version: 'newest' is not a version"),
         (["--explain", "gfx942"], "is no cell"),
-        (["--explain", "multi-arch/3.12/2.13/linux"], "all families of a run together, and none of them"),
-        (["--families", "multi-arch"], "--layout multi-arch"),
+        (["--explain", "multi-arch/3.12/2.13/linux"], "multi-arch is no family, but all of a run together"),
+        (["--families", "multi-arch"], "all of a run together: --layout multi-arch"),
         (["--explain", "gfx900/3.12/2.13/macos"], "is no cell"),
     ],
 )

@@ -25,19 +25,26 @@ def show_cell(selection: Selection, text: str, *, as_json: bool) -> None:
     """Print why a cell is built or not, with every reason."""
     from rocm_wheels.ci.matrix.cells import exceptions, plan_matrix, reasons
     from rocm_wheels.ci.matrix.places import absent, unplaced
-    from rocm_wheels.ci.matrix.selection import check_cell, parse_cell
+    from rocm_wheels.ci.matrix.selection import check_cell, checked, parse_cell
     from rocm_wheels.ci.matrix.shown import explained, kinds_of
     from rocm_wheels.model.ci import ci_table
 
     table, cell = ci_table(), parse_cell(text)
     check_cell(table, cell)
-    against = list(reasons(table, selection, cell))
-    built = next((one for one in plan_matrix(table, selection).built if one.cell == cell), None)
+    chosen = checked(table, selection)
+    against = list(reasons(table, chosen, cell))
+    built = next((one for one in plan_matrix(table, chosen).built if one.cell == cell), None)
     without = [f"without {kinds_of(one.tests)} tests: {one.reason}" for one in exceptions(table, cell)]
     notes = [*without, *absent([cell]), *unplaced([cell])] if built is not None else []
     if as_json:
         reasons_said = [{"reason": one.reason, "source": one.source} for one in against]
-        said = {"cell": str(cell), "built": built is not None, "reasons": reasons_said, "notes": notes}
+        said = {
+            "cell": str(cell),
+            "built": built is not None,
+            "build": str(built.build) if built is not None else None,
+            "reasons": reasons_said,
+            "notes": notes,
+        }
         click.echo(json.dumps(said, indent=1))
         return
     click.echo(explained(cell, built, against, selection.trigger, notes))

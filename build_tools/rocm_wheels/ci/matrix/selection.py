@@ -78,7 +78,7 @@ def layout_of(table: CiTable, selection: Selection) -> Layout:
 
 def _no_family(table: CiTable, name: str) -> str:
     if name == MULTI_ARCH:
-        return f"{name} is all families of a run together, and none of them (--layout {name})"
+        return f"{name} is no family, but all of a run together: --layout {name}"
     members = gfx_families()
     holding = [family for family in table.every_family if name in members[family]]
     if holding:
