@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.ci.matrix import Built, Cell, Selection, parse_cell, plan_matrix
-from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped
+from rocm_wheels.ci.matrix.builds import builds, by_line, by_python, grouped, uneven
 from rocm_wheels.ci.matrix.cells import line_named, lines_of, reasons
 from rocm_wheels.ci.matrix.changed_files import named_files
 from rocm_wheels.ci.matrix.changes import affected, changes_of, cheapest
@@ -311,6 +312,17 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
     assert told["built"] and told["build"] == "multi-arch/3.12/2.13/linux"
     left = ["--explain", "gfx90c/3.12/2.13/linux", "--format", "json"]
     assert json.loads(CliRunner().invoke(command, left).stdout)["build"] is None
+
+
+def test_a_set_of_which_one_python_is_for_fewer_targets_is_warned_of() -> None:
+    """Its gate holds it: nothing in the set says that a target is meant to be lacking."""
+    old = "  - {families: [gfx90c], lines: [\"2.13\", \"2.14\"], platforms: [linux]"
+    table = with_text(old, f"{old}, pythons: [\"3.12\"]")
+    chosen = Selection(lines=("2.12", "2.13"), platforms=("linux",), layout="multi-arch")
+    (said,) = uneven(plan_matrix(table, chosen).built)
+    assert "multi-arch of torch 2.13 on linux: Python 3.12 without gfx90c" in said
+    assert uneven(plan_matrix(table, replace(chosen, layout="per-family")).built) == []
+    assert uneven(plan_matrix(TABLE, replace(chosen, lines=())).built) == []
 
 
 def test_what_a_change_touches_of_any_family_is_built_anew_for_all() -> None:

@@ -68,12 +68,11 @@ def show_json(matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: l
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
-    from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import absent, unplaced
+    from rocm_wheels.ci.matrix.places import absent
     from rocm_wheels.ci.matrix.shown import as_json
 
     said = as_json(matrix, cells, prices)
-    said["warnings"] = [*too_long(cells, prices), *unplaced(one.cell for one in cells)]
+    said["warnings"] = _warnings(cells, prices)
     said["notes"] = absent(one.cell for one in cells)
     if changes is not None:
         said["changes"] = [asdict(one) for one in changes]
@@ -84,8 +83,7 @@ def show_table(
     matrix: Matrix, cells: Sequence[Built], prices: Prices, changes: list[Change] | None, *, cheapest: bool
 ) -> None:
     """Print the cells, and how many are left out for which reason; warn of what will not do."""
-    from rocm_wheels.ci.matrix.limits import too_long
-    from rocm_wheels.ci.matrix.places import absent, unplaced
+    from rocm_wheels.ci.matrix.places import absent
     from rocm_wheels.ci.matrix.shown import cells_table, left_table
 
     click.echo(cells_table(cells, prices))
@@ -98,11 +96,20 @@ def show_table(
         click.echo(f"{counted(fewer, 'cell')} of the selection need not be built: {said}")
     if matrix.left:
         click.echo(left_table(matrix.left))
-    for line in (*too_long(cells, prices), *unplaced(one.cell for one in cells)):
+    for line in _warnings(cells, prices):
         log.warn(line)
     for line in absent(one.cell for one in cells):
         log.note(line)
     show_changes(changes)
+
+
+def _warnings(cells: Sequence[Built], prices: Prices) -> list[str]:
+    """Return what will not do."""
+    from rocm_wheels.ci.matrix.builds import uneven
+    from rocm_wheels.ci.matrix.limits import too_long
+    from rocm_wheels.ci.matrix.places import unplaced
+
+    return [*too_long(cells, prices), *unplaced(one.cell for one in cells), *uneven(cells)]
 
 
 def show_changes(changes: list[Change] | None) -> None:

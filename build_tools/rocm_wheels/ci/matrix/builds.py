@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rocm_wheels.ci.matrix.cells import Built
+from rocm_wheels.model.ci import MULTI_ARCH
 from rocm_wheels.model.project import Platform
 
 K = TypeVar("K", bound=Hashable)
@@ -52,6 +53,23 @@ def grouped(cells: Iterable[Built], key: Callable[[Built], K]) -> dict[K, list[B
 def targets_of(cells: Iterable[Built]) -> tuple[str, ...]:
     """Return the targets of all cells."""
     return tuple(dict.fromkeys(target for one in cells for target in one.targets))
+
+
+def uneven(cells: Iterable[Built]) -> list[str]:
+    """Return what to say of each Python that lacks targets which others of its set have.
+
+    A set wants each Python for all of its targets: without some it is not complete, and its gate holds it.
+    """
+    said = []
+    together = grouped((one for one in cells if one.layout == MULTI_ARCH), by_set)
+    for (line, platform, name), group in together.items():
+        for python, mine in grouped(group, lambda one: one.cell.python).items():
+            if lacking := [target for target in targets_of(group) if target not in targets_of(mine)]:
+                said.append(
+                    f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
+                    " which other Pythons have: its gate holds it; exclude the family for every Python"
+                )
+    return said
 
 
 def _together(group: list[Built]) -> Built:
