@@ -316,8 +316,8 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
 
 def test_a_set_of_which_one_python_is_for_fewer_targets_is_warned_of() -> None:
     """Its gate holds it: nothing in the set says that a target is meant to be lacking."""
-    old = "  - {families: [gfx90c], lines: [\"2.13\", \"2.14\"], platforms: [linux]"
-    table = with_text(old, f"{old}, pythons: [\"3.12\"]")
+    old = '  - {families: [gfx90c], lines: ["2.13", "2.14"], platforms: [linux]'
+    table = with_text(old, f'{old}, pythons: ["3.12"]')
     chosen = Selection(lines=("2.12", "2.13"), platforms=("linux",), layout="multi-arch")
     (said,) = uneven(plan_matrix(table, chosen).built)
     assert "multi-arch of torch 2.13 on linux: Python 3.12 without gfx90c" in said
