@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from types import TracebackType
 
 from rocm_wheels import ending, groups
-from rocm_wheels.errors import BuildError, RocmWheelsError, named
+from rocm_wheels.errors import BuildError, RocmWheelsError
+from rocm_wheels.output import TAIL_LINES, Output, lines_of
 from rocm_wheels.shell import failed, hide_secrets, secrets_of, shell_line, tip_for
 
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
-_TAIL_LINES = 15
-_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
 
 _running: set[subprocess.Popen[bytes]] = set()
 
@@ -69,48 +67,24 @@ def run(
     error = check or BuildError
     begin = time.monotonic()
     child = _start(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
-    expired = _Watchdog(child, timeout, silence)
-    secrets = secrets_of(env)
-    tail: list[str] = []
-    sink: IO[str] | None = None
-    try:
+    assert child.stdout is not None
+    with (
+        contextlib.closing(child.stdout) as stdout,
+        Output(on_line, log) as output,
+        _Watchdog(child, timeout, silence) as expired,
+    ):
         if started is not None:
             started(child.pid)
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            sink = log.open("a", encoding="utf-8", errors="replace")
-            sink.write(f"$ {shell_line(argv, cwd=cwd)}\n")
-        assert child.stdout is not None
-        for raw in _pieces(child.stdout, expired.heard):
-            line = hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets)
+        output.begin(argv, cwd)
+        for line, drawn_over in lines_of(stdout, secrets_of(env), expired.heard):
             if calm is not None and calm(line):
                 expired.no_longer()
-            if raw.endswith(b"\r"):
-                if on_line is not None and line:
-                    on_line(line)
-                continue
-            if sink is not None:
-                sink.write(line + "\n")
-                sink.flush()
-            if on_line is not None:
-                on_line(line)
-            tail = [*tail[1 - _TAIL_LINES :], line]
+            output.take(line, drawn_over=drawn_over)
         child.wait()
-    except BaseException as failure:
-        end_tree(child)
-        if isinstance(failure, OSError):
-            named(failure, log)
-        raise
-    finally:
-        _ended(child)
-        expired.cancel()
-        _close(sink)
-        if child.stdout is not None:
-            child.stdout.close()
     if expired.fired:
         raise error(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode and check is not None:
-        raise check(failed(name, child.returncode, tail), tip=tip_for(tail, tip))
+        raise check(failed(name, child.returncode, output.tail), tip=tip_for(output.tail, tip))
     return Finished(child.returncode, time.monotonic() - begin)
 
 
@@ -134,20 +108,13 @@ def capture(
         argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
     )
     # told the time, `communicate` would look for the end again and again, a millisecond and more apart
-    expired = _Watchdog(child, timeout, None)
-    try:
+    with _Watchdog(child, timeout, None) as expired:
         out, err = child.communicate(stdin)
-    except BaseException:
-        end_tree(child)
-        raise
-    finally:
-        _ended(child)
-        expired.cancel()
     if expired.fired:
         raise check(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode:
         said = hide_secrets((err or out).decode("utf-8", "replace"), secrets_of(env)).splitlines()
-        raise check(failed(name, child.returncode, said[-_TAIL_LINES:]), tip=tip_for(said, tip))
+        raise check(failed(name, child.returncode, said[-TAIL_LINES:]), tip=tip_for(said, tip))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
@@ -220,7 +187,10 @@ def _group_is_gone(child: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 class _Watchdog:
-    """Ends a process tree when its time is over, or when it has been silent for too long."""
+    """Is with a process tree until its end, and ends it when something goes wrong, or takes too long.
+
+    Too long is after ``timeout`` seconds, and after ``silence`` seconds without output.
+    """
 
     def __init__(self, child: subprocess.Popen[bytes], timeout: float | None, silence: float | None) -> None:
         self.fired = ""  # what it was ended after
@@ -233,6 +203,19 @@ class _Watchdog:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         if timeout is not None or silence is not None:
             self._thread.start()
+
+    def __enter__(self) -> _Watchdog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None:
+                end_tree(self._child)
+        finally:
+            _ended(self._child)
+            self._cancel()
 
     def heard(self) -> None:
         """Note that the program printed something."""
@@ -258,23 +241,11 @@ class _Watchdog:
                 end_tree(self._child)
                 return
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """Call it off, or wait until it has ended the last process."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-
-
-def _pieces(stream: IO[bytes], heard: Callable[[], None]) -> Iterator[bytes]:
-    """Yield what a program prints, as soon as a line ends or is drawn over; ``heard`` knows of each dot."""
-    rest = b""
-    while chunk := os.read(stream.fileno(), 1 << 16):
-        heard()
-        *whole, rest = _ENDS.split(rest + chunk)
-        for text, end in zip(whole[::2], whole[1::2], strict=True):
-            yield text + end
-    if rest:
-        yield rest
 
 
 def _start(
@@ -310,10 +281,3 @@ def _start(
         _running.discard(child)
         raise
     return child
-
-
-def _close(sink: IO[str] | None) -> None:
-    """Close a log. What a full disk did not take was told when it was written."""
-    if sink is not None:
-        with contextlib.suppress(OSError):
-            sink.close()
