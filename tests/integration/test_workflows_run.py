@@ -210,6 +210,19 @@ def test_somebody_promotes_a_set_of_the_night(number: int, gate: str, promote: s
     assert asked.count("role a-role in a-region") == (2 if promote == "success" else 1)
 
 
+@pytest.mark.parametrize(
+    ("layout", "families", "promote"),
+    [("", "gfx1151", True), ("multi-arch", "", True), ("multi-arch", "gfx1151", False)],
+)
+def test_a_set_for_families_that_somebody_chose_does_not_take_the_place_of_one_for_all(
+    layout: str, families: str, promote: bool, night: Night
+) -> None:
+    """On a channel the newest wheels are everybody's: of others than the chosen GPUs they have no code."""
+    given = {**night.given, "layout": layout, "families": families}
+    runner = night.run("nightly.yml", given, served={"nightly.yml/line[0]": Ran("success")})
+    assert runner.called["nightly.yml/line[0]"]["promote"] is promote
+
+
 @pytest.fixture(scope="module")
 def together(night: Night) -> Runner:
     """The same night in the other layout, for one Python, with the compiler cache that the first one left."""

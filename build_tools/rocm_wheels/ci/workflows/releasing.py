@@ -74,7 +74,7 @@ def release_line(pieces: Pieces) -> Workflow:
     """Return ``release-line.yml``.
 
     It asks for the sets itself: whether a called workflow of which a job failed has outputs is said nowhere,
-    and one cell that cannot be built keeps no other family from its release.
+    and one build that fails keeps no other set from its release.
     """
     handed = {name: expression(f"inputs.{name}") for name in GIVEN}
     own = {name: expression(f"inputs.{name}") for name in _SET}

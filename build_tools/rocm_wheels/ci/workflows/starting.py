@@ -20,7 +20,7 @@ from rocm_wheels.ci.workflows.pieces import (
     job,
     run,
 )
-from rocm_wheels.model.ci import HOSTED
+from rocm_wheels.model.ci import HOSTED, MULTI_ARCH
 
 _CHOSEN: dict[str, tuple[str, Any]] = {
     "lines": ("torch lines, by spaces; empty: those of the policy", ""),
@@ -54,10 +54,16 @@ class Usual:
 
 
 def nightly(pieces: Pieces, usual: Usual) -> Workflow:
-    """Return ``nightly.yml``: every line of the night; what its gate lets pass is shown."""
-    given = {**_CHOSEN, "promote": ("show on the channel nightly what its gate lets pass", True)}
+    """Return ``nightly.yml``: every line of the night; what its gate lets pass is shown.
+
+    A set of ``multi-arch`` for families that somebody chose is not: whoever has another GPU would get it as
+    the newest, without code for it.
+    """
+    about = "show on the channel nightly what its gate lets pass; never multi-arch for chosen families"
+    given = {**_CHOSEN, "promote": (about, True)}
     on = {"schedule": [{"cron": "17 1 * * *"}], "workflow_dispatch": {"inputs": inputs(given)}}
-    shown = "${{ github.event_name == 'schedule' || inputs.promote }}"
+    whole = f"(matrix.layout != '{MULTI_ARCH}' || inputs.families == '')"
+    shown = expression(f"github.event_name == 'schedule' || inputs.promote && {whole}")
     return _releasing(pieces, usual, "nightly", on, _asked("nightly"), channel="nightly", promote=shown)
 
 
