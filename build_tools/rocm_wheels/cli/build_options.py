@@ -4,62 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.model.names import RELEASE_TYPES, installed_for_others, option_name, project_names
-
-if TYPE_CHECKING:
-    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
 
-
-def sdk_options(function: F) -> F:
-    """Add the options that say which ROCm packages come from where into which environment."""
-    for option in reversed(
-        [
-            click.option("--index-url", metavar="URL", help="Package index of the ROCm packages."),
-            click.option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
-            click.option("--pip-cache-dir", type=_FOLDER, help="Cache folder of the installer."),
-            click.option(
-                "--rocm-sdk-version",
-                default=">1.0",
-                show_default=True,
-                metavar="SPEC",
-                help="Version specifier of the rocm packages, operator included.",
-            ),
-            click.option(
-                "--pre/--no-pre", default=True, show_default=True, help="Allow pre-releases of ROCm."
-            ),
-            click.option(
-                "--rocm-extras",
-                default="",
-                metavar="LIST",
-                help="More extras of rocm, such as device-gfx942,device-gfx1100.",
-            ),
-            click.option(
-                "--current-env",
-                is_flag=True,
-                help="Use the active virtual environment, not an isolated one under the work directory.",
-            ),
-            click.option(
-                "--root-checkout-dir",
-                type=_FOLDER,
-                help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
-            ),
-            click.option(
-                "--work-dir",
-                type=_FOLDER,
-                help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder].",
-            ),
-        ]
-    ):
-        function = option(function)
-    return function
+# which ROCm packages come from where into which environment
+sdk_options = in_order(
+    click.option("--index-url", metavar="URL", help="Package index of the ROCm packages."),
+    click.option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
+    click.option("--pip-cache-dir", type=_FOLDER, help="Cache folder of the installer."),
+    click.option(
+        "--rocm-sdk-version",
+        default=">1.0",
+        show_default=True,
+        metavar="SPEC",
+        help="Version specifier of the rocm packages, operator included.",
+    ),
+    click.option("--pre/--no-pre", default=True, show_default=True, help="Allow pre-releases of ROCm."),
+    click.option(
+        "--rocm-extras",
+        default="",
+        metavar="LIST",
+        help="More extras of rocm, such as device-gfx942,device-gfx1100.",
+    ),
+    click.option(
+        "--current-env",
+        is_flag=True,
+        help="Use the active virtual environment, not an isolated one under the work directory.",
+    ),
+    click.option(
+        "--root-checkout-dir",
+        type=_FOLDER,
+        help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
+    ),
+    click.option(
+        "--work-dir",
+        type=_FOLDER,
+        help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder].",
+    ),
+)
 
 
 def project_options(function: F) -> F:
@@ -93,109 +83,112 @@ def project_options(function: F) -> F:
     return function
 
 
-def build_options(function: F) -> F:
-    """Add the options that say what is built, for what, and how it is checked."""
-    for option in reversed(
-        [
-            click.option(
-                "--only",
-                metavar="LIST",
-                help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
-            ),
-            click.option(
-                "--install-rocm/--no-install-rocm",
-                default=False,
-                show_default=True,
-                help="Run install-rocm first.",
-            ),
-            click.option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
-            click.option(
-                "--lock",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                help="Build what this lock says, or nothing; ROCm and targets come from it.",
-            ),
-            click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas."),
-            click.option(
-                "--pytorch-build-number",
-                type=click.IntRange(min=1),
-                default=1,
-                show_default=True,
-                metavar="N",
-                help="Build number of torch.",
-            ),
-            click.option(
-                "--version-suffix", help="Local version [default: +rocm<version of the ROCm packages>]."
-            ),
-            click.option(
-                "--release-type",
-                type=click.Choice(RELEASE_TYPES),
-                default="nightly",
-                show_default=True,
-                help="dev and dev-bkc put the commit into the version.",
-            ),
-            click.option(
-                "--python",
-                multiple=True,
-                metavar="PYTHON",
-                help="Build for this path, version or tag; may be repeated [default: the running one].",
-            ),
-            click.option(
-                "--per-target",
-                is_flag=True,
-                help="A set of wheels for each word of --pytorch-rocm-arch, in a folder of its own.",
-            ),
-            click.option(
-                "--set-env",
-                multiple=True,
-                metavar="PROJECT:NAME=VALUE",
-                help="A variable for the build of one project, over all others; may be repeated.",
-            ),
-            click.option(
-                "--probe/--no-probe",
-                default=True,
-                show_default=True,
-                help="Try a small kernel for each target before anything long.",
-            ),
-            click.option(
-                "--drop-bad-targets",
-                is_flag=True,
-                help="Leave out targets whose probe does not compile, and say so.",
-            ),
-            click.option(
-                "--min-cache-hits",
-                type=click.FloatRange(0, 100),
-                metavar="PERCENT",
-                help="Fail a build that its compiler cache answered less of; the wheel counts.",
-            ),
-            click.option(
-                "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
-                "flash_attention",
-                default=None,
-                help="Flash attention in torch [default: where a target has it].",
-            ),
-            click.option("--use-ccache", is_flag=True, help="Compile through ccache."),
-            click.option("--use-sccache", is_flag=True, help="Compile through sccache."),
-            click.option(
-                "--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."
-            ),
-            click.option(
-                "--packaging",
-                type=click.Choice(["per-family", "variant"]),
-                default="per-family",
-                show_default=True,
-                help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
-            ),
-            click.option(
-                "--clean", is_flag=True, help="Throw the build tree of this configuration away first."
-            ),
-            click.option(
-                "--verify/--no-verify",
-                default=True,
-                show_default=True,
-                help="Check every wheel before it counts.",
-            ),
-        ]
-    ):
-        function = option(function)
-    return function
+# what is built, and where it goes
+_what = in_order(
+    click.option(
+        "--only",
+        metavar="LIST",
+        help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
+    ),
+    click.option(
+        "--install-rocm/--no-install-rocm",
+        default=False,
+        show_default=True,
+        help="Run install-rocm first.",
+    ),
+    click.option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
+    click.option(
+        "--lock",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Build what this lock says, or nothing; ROCm and targets come from it.",
+    ),
+)
+# what the wheels are for, and how they are called
+_wheels = in_order(
+    click.option("--pytorch-rocm-arch", metavar="LIST", help="gfx targets or families, by commas."),
+    click.option(
+        "--pytorch-build-number",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Build number of torch.",
+    ),
+    click.option("--version-suffix", help="Local version [default: +rocm<version of the ROCm packages>]."),
+    click.option(
+        "--release-type",
+        type=click.Choice(RELEASE_TYPES),
+        default="nightly",
+        show_default=True,
+        help="dev and dev-bkc put the commit into the version.",
+    ),
+    click.option(
+        "--python",
+        multiple=True,
+        metavar="PYTHON",
+        help="Build for this path, version or tag; may be repeated [default: the running one].",
+    ),
+    click.option(
+        "--per-target",
+        is_flag=True,
+        help="A set of wheels for each word of --pytorch-rocm-arch, in a folder of its own.",
+    ),
+    click.option(
+        "--set-env",
+        multiple=True,
+        metavar="PROJECT:NAME=VALUE",
+        help="A variable for the build of one project, over all others; may be repeated.",
+    ),
+)
+# what keeps a long build from being in vain
+_guards = in_order(
+    click.option(
+        "--probe/--no-probe",
+        default=True,
+        show_default=True,
+        help="Try a small kernel for each target before anything long.",
+    ),
+    click.option(
+        "--drop-bad-targets",
+        is_flag=True,
+        help="Leave out targets whose probe does not compile, and say so.",
+    ),
+    click.option(
+        "--min-cache-hits",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Fail a build that its compiler cache answered less of; the wheel counts.",
+    ),
+)
+# how it is compiled
+_compiling = in_order(
+    click.option(
+        "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
+        "flash_attention",
+        default=None,
+        help="Flash attention in torch [default: where a target has it].",
+    ),
+    click.option("--use-ccache", is_flag=True, help="Compile through ccache."),
+    click.option("--use-sccache", is_flag=True, help="Compile through sccache."),
+    click.option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."),
+)
+# what is done beside building
+_beside = in_order(
+    click.option(
+        "--packaging",
+        type=click.Choice(["per-family", "variant"]),
+        default="per-family",
+        show_default=True,
+        help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
+    ),
+    click.option("--clean", is_flag=True, help="Throw the build tree of this configuration away first."),
+    click.option(
+        "--verify/--no-verify",
+        default=True,
+        show_default=True,
+        help="Check every wheel before it counts.",
+    ),
+)
+# all that says what is built, for what, and how it is checked
+build_options = in_order(_what, _wheels, _guards, _compiling, _beside)

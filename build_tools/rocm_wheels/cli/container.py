@@ -13,6 +13,7 @@ import click
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import EngineError
 
@@ -50,50 +51,43 @@ def _unresolved_option(function: F) -> F:
     return click.option("--allow-unresolved", is_flag=True, help=help_text)(function)
 
 
-def _run_options(function: F) -> F:
-    """Add what `run` and `print` have in common."""
-    for option in reversed(
-        (
-            click.option(
-                "--image",
-                default="build",
-                show_default=True,
-                metavar="NAME|IMAGE",
-                help="One of `container images`, or any other as name@sha256:….",
-            ),
-            click.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
-            click.option(
-                "--mount",
-                "mounts",
-                multiple=True,
-                metavar="PATH[:INSIDE][:ro]",
-                help="One more folder or file; can be repeated.",
-            ),
-            click.option(
-                "--cache",
-                type=GivenPath(file_okay=False),
-                metavar="DIR",
-                help="HOME, ccache, uv, pip of containers.  [default: ~/.cache/rocm-wheels/containers]",
-            ),
-            click.option(
-                "--env",
-                "variables",
-                multiple=True,
-                metavar="NAME[=VALUE]",
-                help="One more variable; can be repeated. A secret by its name alone.",
-            ),
-            click.option(
-                "--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."
-            ),
-            click.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
-            click.option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
-            _engine_option,
-            _unresolved_option,
-            click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
-        )
-    ):
-        function = option(function)
-    return function
+# what `run` and `print` have in common
+_run_options = in_order(
+    click.option(
+        "--image",
+        default="build",
+        show_default=True,
+        metavar="NAME|IMAGE",
+        help="One of `container images`, or any other as name@sha256:….",
+    ),
+    click.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="PATH[:INSIDE][:ro]",
+        help="One more folder or file; can be repeated.",
+    ),
+    click.option(
+        "--cache",
+        type=GivenPath(file_okay=False),
+        metavar="DIR",
+        help="HOME, ccache, uv, pip of containers.  [default: ~/.cache/rocm-wheels/containers]",
+    ),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="One more variable; can be repeated. A secret by its name alone.",
+    ),
+    click.option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
+    click.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
+    click.option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
+    _engine_option,
+    _unresolved_option,
+    click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+)
 
 
 @group.command("run", context_settings=_NOT_MIXED)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.channels_text import Change, change_as_json, change_lines, json_text
 from rocm_wheels.cli.evidence import ChosenSet, now, set_options
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.refresh import refresher_of, released_families, who
 from rocm_wheels.cli.store_options import layout_option, unconditional_option
@@ -40,15 +41,13 @@ class _Said:
     as_json: bool
 
 
-def _options(function: Any) -> Any:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
-        unconditional_option,
-        click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
-    ):
-        function = option(function)
-    return function
+# how either command writes, and where
+_options = in_order(
+    click.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
+    unconditional_option,
+    click.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+)
 
 
 @click.command("promote")

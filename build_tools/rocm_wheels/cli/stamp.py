@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels import log
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,19 +22,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
-_Command = Callable[..., Any]
 
-
-def _with(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-_release_options = _with(
+_release_options = in_order(
     click.option(
         "--i-own-the-name",
         is_flag=True,
@@ -56,12 +46,12 @@ _release_options = _with(
         help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
     ),
 )
-_output_options = _with(
+_output_options = in_order(
     click.option("--replace", is_flag=True, help="Replace what is there: an old stamp, a file of that name."),
     click.option("--output-dir", type=_FOLDER, help="Where to write; by default beside each file."),
     click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON."),
 )
-_truth_options = _with(
+_truth_options = in_order(
     click.option(
         "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
     ),

@@ -9,51 +9,44 @@ from typing import Any, TypeVar
 
 import click
 
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was: it may have changed to another
 
 
-def gpu_options(function: F) -> F:
-    """Add the options that say which GPUs are tested."""
-    for option in (
-        click.option(
-            "--gpu-policy",
-            type=click.Choice(["unique", "all", "first"]),
-            default="unique",
-            show_default=True,
-            help="Test one GPU of each target, all of them one by one, or the first alone.",
-        ),
-        click.option(
-            "--amdgpu-family",
-            metavar="FAMILY",
-            help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def installed_options(function: F) -> F:
-    """Add the options that say where torch is installed, and of which wheels."""
-    for option in (
-        click.option(
-            "--wheels",
-            type=GivenPath(),
-            multiple=True,
-            metavar="PATH",
-            help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
-        ),
-        click.option(
-            "--target-python",
-            type=GivenPath(),
-            metavar="PATH",
-            help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
-        ),
-    ):
-        function = option(function)
-    return function
+# which GPUs are tested
+gpu_options = in_order(
+    click.option(
+        "--amdgpu-family",
+        metavar="FAMILY",
+        help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
+    ),
+    click.option(
+        "--gpu-policy",
+        type=click.Choice(["unique", "all", "first"]),
+        default="unique",
+        show_default=True,
+        help="Test one GPU of each target, all of them one by one, or the first alone.",
+    ),
+)
+# where torch is installed, and of which wheels
+installed_options = in_order(
+    click.option(
+        "--target-python",
+        type=GivenPath(),
+        metavar="PATH",
+        help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
+    ),
+    click.option(
+        "--wheels",
+        type=GivenPath(),
+        multiple=True,
+        metavar="PATH",
+        help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
+    ),
+)
 
 
 def tested_python(given: Path | None, env: MutableMapping[str, str]) -> Path:

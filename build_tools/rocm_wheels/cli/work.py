@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli.build_request import folders
+from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.errors import UsageError
 from rocm_wheels.workspace import Workspace
@@ -20,18 +21,19 @@ _FOLDER = GivenPath(file_okay=False)
 _LOOKED_AT = 20  # of the newest runs, for one at work
 
 
-def work_options(function: F) -> F:
-    """Add the options that say which work directory is meant, with the defaults of ``build``."""
-    function = click.option(
-        "--work-dir",
-        type=_FOLDER,
-        help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
-    )(function)
-    return click.option(
+# which work directory is meant, with the defaults of `build`
+work_options = in_order(
+    click.option(
         "--root-checkout-dir",
         type=_FOLDER,
         help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
-    )(function)
+    ),
+    click.option(
+        "--work-dir",
+        type=_FOLDER,
+        help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
+    ),
+)
 
 
 def workspace_of(options: Mapping[str, Any]) -> Workspace:
