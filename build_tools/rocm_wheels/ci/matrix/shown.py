@@ -1,4 +1,4 @@
-"""The matrix for people: tables of a line for each family, and every reason once."""
+"""The matrix for people: tables of a line for each set of wheels, and every reason once."""
 
 from __future__ import annotations
 
