@@ -138,9 +138,10 @@ class ChannelPolicy(Record):
 
 
 class FamilyPolicy(Record):
-    """What is said of a family here: in place of the data of families (``data/gfx_families.yaml``).
+    """What is said of a family here: in place of the data of families (``data/ci.yaml``).
 
-    ``bypass_tests_for_releases`` needs its ``reason``, and an ``owner``.
+    ``bypass_tests_for_releases`` needs its ``reason``, and an ``owner``. Of ``multi-arch``, sets for all
+    families, there are ``channels`` alone.
     """
 
     bypass_tests_for_releases: bool | None = None
@@ -247,8 +248,7 @@ def load_policy(path: Path | None = None) -> Policy:
     try:
         return load(path or own, Policy)
     except DataError as wrong:
-        if re.search(
-            r":\d+: (channels is missing|it is empty)", wrong.message
-        ):  # a part of one, as of the comments in ours
+        # a part of one, as of the comments in ours
+        if re.search(r":\d+: (channels is missing|it is empty)", wrong.message):
             wrong.tip = f"a policy says all: begin with a copy of {own}, and change that"
         raise
