@@ -21,7 +21,8 @@ from pydantic_core.core_schema import ErrorType
 
 import rocm_wheels
 from rocm_wheels.errors import DataError
-from rocm_wheels.model.names import data_folder, recipes_folder
+from rocm_wheels.model.names import data_folder, installed_for_others, recipes_folder
+from rocm_wheels.model.project import load_project
 from rocm_wheels.records import SENTENCES, Record, load, parse, read_json, read_text, say, spelled, tree
 from rocm_wheels.release.gate.policy import Policy
 
@@ -45,6 +46,21 @@ class Card(Record):
     use: Literal["desktop", "server", ""] = ""
 
 
+class Part(Record):
+    """A part: ``maker`` is who made it."""
+
+    size: int
+    maker: str
+
+
+class Whole(Part):
+    """What is made of parts, whose maker is not its own."""
+
+    parts: Mapping[str, Part]
+    one: Part
+    on: date
+
+
 class Machine(Record):
     """A machine."""
 
@@ -58,6 +74,8 @@ class Machine(Record):
     uuid: UUID | None = None
     of: str = Field(default="", alias="from")
     one: int | Literal[""] = ""
+    parts: Mapping[str, Part | None] = {}
+    whole: Whole | None = None
 
     @field_validator("of")
     @classmethod
@@ -74,12 +92,31 @@ class Machine(Record):
 
 
 NAMED = "name: a\nos: linux\n"
+ONE = "{size: 1, maker: me}"
 WRONG = [
     ("", "1:1: it is empty, and needs name, os"),
     ("# nothing\n", "1:1: it is empty, and needs name, os"),
     ("[a]", "1:1: it must be keys with values (found a list)"),
     ("\nword", "2:1: it must be keys with values (found 'word')"),
     ("name: a", "1:1: os is missing: it must be linux or windows"),
+    (f"{NAMED}parts: {{a: {{maker: me}}}}", "3:9: parts.a.size is missing: it must be a whole number"),
+    (f"{NAMED}parts: {{a: {{size: 1}}}}", "3:9: parts.a.maker is missing: `maker` is who made it"),
+    (
+        f"{NAMED}whole: {{size: 1, maker: me, one: {ONE}, on: 2026-11-21}}",
+        "3:1: whole.parts is missing: it must be keys with values",
+    ),
+    (
+        f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, on: 2026-11-21}}",
+        "3:1: whole.one is missing: it must be keys with values (size, maker)",
+    ),
+    (
+        f"{NAMED}whole: {{size: 1, parts: {{}}, one: {ONE}, on: 2026-11-21}}",
+        "3:1: whole.maker is missing: `maker` is who made it",
+    ),
+    (
+        f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, one: {ONE}}}",
+        "3:1: whole.on is missing: it must be a date, such as 2026-11-21",
+    ),
     ("name:\nos: linux", "1:1: name: it must not be empty"),
     ("name: {a: b}\nos: linux", "1:1: name: it must be text (found keys with values)"),
     ("name: ninesigns\nos: linux", "1:1: name: it must have at most 8 letters (found 'ninesigns')"),
@@ -273,6 +310,19 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes | None, says: str
     with pytest.raises(DataError, match=says) as wrong:
         load(path, Machine)
     assert str(path) in wrong.value.message and wrong.value.tip
+
+
+def test_a_recipe_that_cannot_be_read_takes_no_options_away(tmp_path: Path) -> None:
+    """Which options there are is read from bytes: what is wrong with a recipe is said when it is needed."""
+    (tmp_path / "wrong.yaml").write_bytes(b"name: caf\xe9\nbuild:\n  installed_for_others: true\n")
+    assert installed_for_others(tmp_path) == ["wrong"]
+    with pytest.raises(DataError, match=r"wrong\.yaml is not UTF-8 text"):
+        load_project("wrong", tmp_path)
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*folder\.yaml"):
+        load_project("folder", tmp_path)
+    with pytest.raises(DataError, match=r"there is no project foldr; did you mean folder\?"):
+        load_project("foldr", tmp_path)
 
 
 def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def project_names(folder: Path | None = None) -> list[str]:
 def installed_for_others(folder: Path | None = None) -> list[str]:
     """Return the names of the projects that others are built against: by a line of their recipes' text."""
     place = folder or recipes_folder()
-    line = re.compile(r"^ +installed_for_others: *true\b", re.MULTILINE)
-    texts = {name: (place / f"{name}.yaml").read_text(encoding="utf-8") for name in project_names(place)}
+    line = re.compile(rb"^ +installed_for_others: *true\b", re.MULTILINE)
+    texts = {name: (place / f"{name}.yaml").read_bytes() for name in project_names(place)}
     return [name for name, text in texts.items() if line.search(text)]
 
 

@@ -290,8 +290,7 @@ def load_project(name: str, folder: Path | None = None) -> Project:
     """Read one recipe. Raises DataError for an unknown name or a recipe that is not valid."""
     place = folder or recipes_folder()
     path = place / f"{name}.yaml"
-    if not path.is_file():
-        known = project_names(place)
+    if not path.is_file() and name not in (known := project_names(place)):
         raise DataError(
             f"there is no project {name}{did_you_mean(name, known)}",
             tip=f"known projects ({place}): {', '.join(known)}",

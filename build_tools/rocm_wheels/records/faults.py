@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
-from rocm_wheels.records import shapes
+from rocm_wheels.records import purposes, shapes
 from rocm_wheels.records.shapes import Place
 from rocm_wheels.words import counted, did_you_mean
 
@@ -22,13 +22,13 @@ _IN_A_LINE = 5  # sentences
 _PLAIN = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _EMPTY = "must not be empty"
-_KEYS = "it must be keys with values"
-_LIST = "it must be a list"
+_KEYS = f"it must be {purposes.KEYS}"
+_LIST = f"it must be {purposes.LIST}"
 _TEXT = "it must be text"
-_FLAG = "it must be true or false"
-_NUMBER = "it must be a number"
-_WHOLE = "it must be a whole number"
-_DATE = "it must be a date, such as 2026-11-21"
+_FLAG = f"it must be {purposes.FLAG}"
+_NUMBER = f"it must be {purposes.NUMBER}"
+_WHOLE = f"it must be {purposes.WHOLE}"
+_DATE = f"it must be {purposes.DATE}"
 _MOMENT = "it must be a time with its zone, such as 2026-11-21T18:00:00Z"
 _SPAN = "it must be a length of time"
 
@@ -155,7 +155,7 @@ def _together(faults: Iterator[Fault]) -> Iterator[Fault]:
 def _fault(one: Mapping[str, Any], model: Any) -> Fault:
     whole: Place = tuple(one["loc"])
     if one["type"] == "missing":
-        return Fault(whole, "is missing", purpose=shapes.purpose(model, whole))
+        return Fault(whole, "is missing", purpose=purposes.purpose(model, whole))
     if one["type"] == "extra_forbidden":
         return Fault(whole, f"is not a known key{_instead(model, whole)}")
     place, said = shapes.known_part(model, whole), _sentence(one)

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.records.faults import SPELLED, faults_of
+from rocm_wheels.records.shapes import required
 from rocm_wheels.records.tree import Mark, Place, Tree, read_tree
 
 _LARGEST = 16 << 20  # bytes: the largest lock of all projects is far below one of them
@@ -39,6 +40,7 @@ def spelled(pattern: str, words: str) -> AfterValidator:
             raise PydanticCustomError(SPELLED, "it must be {words}", {"words": words})
         return value
 
+    check.words = words  # type: ignore[attr-defined]  # for those who left it out
     return AfterValidator(check)
 
 
@@ -95,7 +97,7 @@ def _no_number(constant: str) -> NoReturn:
 def parse(text: str, model: type[R], *, name: str) -> R:
     """Read YAML text into ``model``; ``name`` stands for the file in messages (see ``load``)."""
     tree = read_tree(text, name=name)
-    if tree.value is None and (needed := [k for k, one in model.model_fields.items() if one.is_required()]):
+    if tree.value is None and (needed := required(model)):
         raise DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
     wrong = list(tree.faults)
     try:
