@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from rocm_wheels.errors import SourceError
 from rocm_wheels.parallel import each, spread
 from rocm_wheels.sources.git import Git, objects_of
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, State
@@ -145,6 +146,28 @@ def snapshot(git: Git, seed: Path | None, *, keep: bool = False) -> str:
 def entries(git: Git, tree: str) -> list[Entry]:
     """List a tree's files and gitlinks, in the order of git."""
     return [_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
+
+
+def blobs(git: Git, oids: Iterable[str]) -> dict[str, str]:
+    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
+
+    Raises SourceError for one that is not there.
+    """
+    asked = list(dict.fromkeys(oids))
+    if not asked:
+        return {}
+    stdin = "".join(f"{oid}\n" for oid in asked).encode("ascii")
+    rest = f"{git.text('cat-file', '--batch', stdin=stdin)}\n".encode("utf-8", "surrogateescape")
+    found = {}
+    for oid in asked:
+        facts, _, rest = rest.partition(b"\n")
+        if not facts.startswith(f"{oid} blob ".encode("ascii")):
+            raise SourceError(f"{oid} is no file of {git.directory}: {facts.decode('utf-8', 'replace')}")
+        size = int(facts.split(b" ")[2])
+        text = rest[:size].decode("utf-8", "surrogateescape")
+        found[oid] = text.removesuffix("\n").removesuffix("\r")
+        rest = rest[size + 1 :]
+    return found
 
 
 def differences(git: Git, command: str, *arguments: str) -> list[Change]:

@@ -20,7 +20,7 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network import gitmodules, remote
 from rocm_wheels.sources.network.mirrors import holds, mirror_of
 from rocm_wheels.sources.network.transport import Transport, tried
-from rocm_wheels.sources.trees import GITLINK, Entry, entries, has_object, is_populated, is_whole
+from rocm_wheels.sources.trees import GITLINK, Entry, blobs, entries, has_object, is_populated, is_whole
 
 _ONLY_BRANCHES = re.compile(r"unadvertised object", re.IGNORECASE)
 _NO_CONTENT = ("remote.origin.promisor=true", "remote.origin.partialclonefilter=blob:none")
@@ -97,13 +97,13 @@ class Library:
         wanted = {path: found[path].object for path in files if path in found and found[path].mode != GITLINK}
         if _is_plain(found, gitmodules.FILE_NAME):
             wanted[gitmodules.FILE_NAME] = found[gitmodules.FILE_NAME].object
-        git = self._with_content(git, place, sorted(set(wanted.values())))
-        texts = {path: git.text("cat-file", "blob", oid) for path, oid in wanted.items()}
+        git, tree = self._with_content(git, place, sorted(set(wanted.values())))
+        contents = blobs(git, wanted.values())
         return CommitFiles(
             title,
             place.commit,
-            git.text("rev-parse", f"{place.commit}^{{tree}}"),
-            texts,
+            tree,
+            {path: contents[oid] for path, oid in wanted.items()},
             tuple(_children(git, place, title, wanted.get(gitmodules.FILE_NAME), found)),
         )
 
@@ -121,10 +121,7 @@ class Library:
 
     def _fetched(self, place: Place, *, content: bool = False) -> Git:
         """Fetch the commit into a repository of its own; most servers leave the files' ``content`` out."""
-        folder = self._scratch / str(next(self._numbers))
-        folder.mkdir()
-        git = Git(folder, self._env)
-        git.text("init", "--quiet", "--bare", "--template=")
+        git = Git(self._blank(), self._env, ("core.fsync=none",))  # it is thrown away
         try:
             self._fetch(git, place, "--depth=1", place.commit, content=content)
         except SourceError as refused:
@@ -142,20 +139,33 @@ class Library:
                 ) from refused
         return git
 
-    def _with_content(self, git: Git, place: Place, oids: list[str]) -> Git:
-        """Return a repository with the content of files: those missing are fetched, all at once."""
-        if not oids or git.directory.parent != self._scratch:
-            return git
-        known = git.text("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode())
-        missing = [line.split(" ")[0] for line in known.splitlines() if line.endswith(" missing")]
+    def _blank(self) -> Path:
+        """Return a new bare repository: what gitrepository-layout(5) says that one cannot do without."""
+        folder = self._scratch / str(next(self._numbers))
+        for name in ("objects", "refs"):
+            (folder / name).mkdir(parents=True)
+        (folder / "HEAD").write_text("ref: refs/heads/main\n", encoding="ascii")
+        return folder
+
+    def _with_content(self, git: Git, place: Place, oids: list[str]) -> tuple[Git, str]:
+        """Return a repository with the content of files, and the commit's tree.
+
+        What is missing is fetched, all at once.
+        """
+        fetched = git.directory.parent == self._scratch
+        asked = [f"{place.commit}^{{tree}}", *(oids if fetched else ())]
+        known = git.text("cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in asked).encode())
+        tree, *others = (line.split(" ")[0] for line in known.splitlines() if not line.endswith(" missing"))
+        missing = [oid for oid in oids if oid not in others] if fetched else []
         try:
             if missing:
                 self._fetch(git, place, *missing)
         except SourceError as refused:
             if not _ONLY_BRANCHES.search(str(refused)):
                 raise
-            return self._fetched(place, content=True)  # it leaves content out, and gives it to nobody
-        return git
+            # it leaves content out, and gives it to nobody
+            return self._fetched(place, content=True), tree
+        return git, tree
 
     def _fetch(self, git: Git, place: Place, *words: str, content: bool = False) -> None:
         shown = hide_credentials(place.origin)
