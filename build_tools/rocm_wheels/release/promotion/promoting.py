@@ -10,7 +10,7 @@ Whoever comes after a run that was killed between 2 and 4 does 3 and 4, or puts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -106,13 +106,9 @@ class Promoter:
         come meanwhile, also in the days since a run was killed.
         """
         copied, requires = 0, None
-        for _ in range(_ATTEMPTS):
-            held = self.held()
+        for held in self._attempts():
             channel = held.channel
             if channel.pending is not None:
-                if channel.pending.action == "refresh":
-                    self._complete(held)
-                    continue
                 require_same(channel, "promote", (document.id,))
                 require_pass(judge(), self.store, channel)
                 return self._complete(held, copied, finished=True)
@@ -139,13 +135,9 @@ class Promoter:
 
         Their files stay where they are: what people have locked can be installed from each set's own index.
         """
-        for _ in range(_ATTEMPTS):
-            held = self.held()
+        for held in self._attempts():
             channel = held.channel
             if channel.pending is not None:
-                if channel.pending.action == "refresh":
-                    self._complete(held)
-                    continue
                 require_same(channel, "demote", wanted)
                 return self._complete(held, finished=True)
             if wanted is None and not channel.sets:
@@ -160,6 +152,16 @@ class Promoter:
             if claimed is not None:
                 return self._complete(claimed)
         raise busy(self.held().channel)
+
+    def _attempts(self) -> Iterator[Held]:
+        """Yield the channel as it is now, for each attempt to change it; a refresh is completed before."""
+        for _ in range(_ATTEMPTS):
+            held = self.held()
+            pending = held.channel.pending
+            if pending is not None and pending.action == "refresh":
+                self._complete(held)
+            else:
+                yield held
 
     def tell(self, held: Held, goal: tuple[Shown, ...]) -> Done:
         """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
