@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .gpu import Gpu
-from .programs import Runner
+from .programs import Runner, is_answer
 
 _QUERY = ("index", "name", "pci.bus_id", "uuid", "memory.total", "compute_cap")
 _ASK = ("nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits")
@@ -19,9 +19,7 @@ def ask_nvidia(
 ) -> tuple[list[Gpu], str | None]:
     """Return NVIDIA's cards as nvidia-smi names them, else ``gpus``; and the CUDA version of the driver."""
     answer = run(_ASK, {**env, "LC_ALL": "C"}, _TIMEOUT)
-    if not answer.found or answer.fault:
-        tried.append("nvidia-smi: no answer" if answer.found else "nvidia-smi: not installed")
-        faults += [answer.fault] if answer.fault else []
+    if not is_answer(answer, "nvidia-smi", faults, tried):
         return list(gpus), None
     found = read_nvidia_smi(answer.out)
     tried.append(f"nvidia-smi: {len(found)} NVIDIA GPUs")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from .gpu import Gpu
 from .names import is_chip
 from .pci_bus import PciCard, gpu_of
-from .programs import Runner
+from .programs import Runner, is_answer
 from .rocm_tools import amd_gpu
 
 _TIMEOUT = 30.0  # seconds; a first PowerShell on a cold Windows takes ten
@@ -74,9 +74,7 @@ def read_clinfo(text: str) -> list[Gpu]:
 def macos_gpus(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
     """Return the cards of a Mac."""
     answer = run(("system_profiler", "-json", "SPDisplaysDataType"), env, _TIMEOUT)
-    if not answer.found or answer.fault:
-        tried.append("system_profiler: no answer" if answer.found else "system_profiler: not installed")
-        faults += [answer.fault] if answer.fault else []
+    if not is_answer(answer, "system_profiler", faults, tried):
         return []
     gpus = read_system_profiler(answer.out)
     tried.append(f"system_profiler: {'no answer' if gpus is None else f'{len(gpus)} cards'}")

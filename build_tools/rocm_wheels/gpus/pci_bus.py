@@ -14,7 +14,7 @@ from pathlib import Path
 from .gpu import Gpu
 from .names import INTEGRATED
 from .pci_names import described
-from .programs import Runner
+from .programs import Runner, is_answer
 
 DEVICES = "sys/bus/pci/devices"
 VENDORS = {"1002": "amd", "10de": "nvidia", "8086": "intel", "106b": "apple"}
@@ -55,9 +55,7 @@ def read_cards(root: Path) -> tuple[list[PciCard], bool]:
 def ask_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
     """Return the cards that lspci lists."""
     answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
-    if not answer.found or answer.fault:
-        tried.append("lspci: no answer" if answer.found else "lspci: not installed")
-        faults += [answer.fault] if answer.fault else []
+    if not is_answer(answer, "lspci", faults, tried):
         return []
     cards = read_lspci(answer.out)
     tried.append(f"lspci: {len(cards)} cards")

@@ -25,6 +25,15 @@ class ProgramAnswer:
     found: bool = True
 
 
+def is_answer(answer: ProgramAnswer, name: str, faults: list[str], tried: list[str]) -> bool:
+    """Tell whether a program said something; where it did not, note that it was tried, and its fault."""
+    if answer.found and not answer.fault:
+        return True
+    tried.append(f"{name}: no answer" if answer.found else f"{name}: not installed")
+    faults += [answer.fault] if answer.fault else []
+    return False
+
+
 Runner = Callable[[Sequence[str], Mapping[str, str], float], ProgramAnswer]
 
 
