@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -48,12 +49,16 @@ def write_junit(path: Path, results: Results) -> None:
     write_whole(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _counts(tests: tuple[TestResult, ...] | list[TestResult]) -> dict[str, str]:
-    outcomes = [TAGS.get(one.outcome, "") for one in tests]
+def _counts(tests: Sequence[TestResult]) -> dict[str, str]:
+    return counts([TAGS.get(one.outcome, "") for one in tests], tests)
+
+
+def counts(tags: Sequence[str], tests: Sequence[TestResult]) -> dict[str, str]:
+    """Return what a suite says of its tests as a whole; ``tags`` say what becomes of each of them."""
     return {
         "tests": str(len(tests)),
-        "failures": str(outcomes.count("failure")),
-        "errors": str(outcomes.count("error")),
-        "skipped": str(outcomes.count("skipped")),
+        "failures": str(tags.count("failure")),
+        "errors": str(tags.count("error")),
+        "skipped": str(tags.count("skipped")),
         "time": f"{sum(one.seconds for one in tests):.3f}",
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from rocm_wheels.testing.junit import TAGS, in_xml
+from rocm_wheels.testing.junit import TAGS, counts, in_xml
 from rocm_wheels.testing.torch_tests.outcomes import Verdict
 from rocm_wheels.workspace import write_whole
 
@@ -16,16 +16,10 @@ KNOWN = "known: "
 def write_report(path: Path, name: str, verdicts: Sequence[Verdict], *, when: str, host: str) -> None:
     """Write one suite. A failure that is known is a test that was skipped, for a stated reason."""
     tags = [_tag(one) for one in verdicts]
-    counts = {
-        "tests": str(len(verdicts)),
-        "failures": str(tags.count("failure")),
-        "errors": str(tags.count("error")),
-        "skipped": str(tags.count("skipped")),
-        "time": f"{sum(one.test.seconds for one in verdicts):.3f}",
-    }
-    root = ET.Element("testsuites", counts)
+    sums = counts(tags, [one.test for one in verdicts])
+    root = ET.Element("testsuites", sums)
     suite = ET.SubElement(
-        root, "testsuite", {"name": f"torch {name}", "timestamp": when, "hostname": host, **counts}
+        root, "testsuite", {"name": f"torch {name}", "timestamp": when, "hostname": host, **sums}
     )
     for one, tag in zip(verdicts, tags, strict=True):
         file, _, rest = one.test.name.partition("::")
