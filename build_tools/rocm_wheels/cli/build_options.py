@@ -10,6 +10,7 @@ import click
 
 from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.work import root_option
 from rocm_wheels.model.names import RELEASE_TYPES, installed_for_others, option_name, project_names
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,11 +40,7 @@ sdk_options = in_order(
         is_flag=True,
         help="Use the active virtual environment, not an isolated one under the work directory.",
     ),
-    click.option(
-        "--root-checkout-dir",
-        type=_FOLDER,
-        help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
-    ),
+    root_option,
     click.option(
         "--work-dir",
         type=_FOLDER,

@@ -236,10 +236,12 @@ def _base_python(env: Mapping[str, str]) -> Path:
 
 def _active_python(env: Mapping[str, str]) -> Path:
     """Return the interpreter of the active environment (VIRTUAL_ENV, CONDA_PREFIX)."""
+    from rocm_wheels.sdk.interpreter import python_in
+
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if env.get(variable):
             prefix = Path(env[variable])
-            python = prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+            python = python_in(prefix)
             if not python.exists():
                 raise UsageError(f"--current-env: {variable} is {prefix}, but there is no {python}")
             return python

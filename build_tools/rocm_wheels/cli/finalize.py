@@ -13,6 +13,7 @@ from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.evidence import ChosenSet, set_options
 from rocm_wheels.cli.index_change import now
 from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.cli.stage import staged_words
 from rocm_wheels.cli.store_options import unconditional_option
 
 if TYPE_CHECKING:
@@ -156,8 +157,7 @@ def _show(
             click.echo("which Python files state a version is seen when the wheels are fetched")
         click.echo(f"dry run: nothing was written; the new set would have {len(plan.changes)} wheels")
         return
-    done = "staged" if said["new"] else "is staged already"
-    sent = f"{said['sent']} files sent ({said['bytes']:,} bytes), {said['had']} were there"
+    done, sent = staged_words(said)
     click.echo(f"{said['set']} {done} in {document.family}, from {document.id}: {sent}")
     click.echo(f"index: {said['index']}")
     click.echo("its bytes are others: what is known of the old set does not count, and the gate asks anew")

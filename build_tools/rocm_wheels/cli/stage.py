@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +141,15 @@ def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
     if what.get("dry_run"):
         click.echo(f"would stage {document.id}: {what['to_send']} files to send ({what['bytes']:,} bytes)")
         return
-    done = "staged" if what["new"] else "is staged already"
-    sent = f"{what['sent']} files sent ({what['bytes']:,} bytes), {what['had']} were there"
+    done, sent = staged_words(what)
     click.echo(f"{document.id} {done} in {document.family}: {len(document.files)} wheels, {sent}")
     click.echo(f"index: {store.url_of(plan.index)}")
+
+
+def staged_words(what: Mapping[str, Any]) -> tuple[str, str]:
+    """Return whether a set was new to the store, and what was sent of it, in words."""
+    done = "staged" if what["new"] else "is staged already"
+    return done, f"{what['sent']} files sent ({what['bytes']:,} bytes), {what['had']} were there"
 
 
 def _warn(plan: StagePlan) -> None:

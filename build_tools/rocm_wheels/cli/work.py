@@ -21,13 +21,14 @@ _FOLDER = GivenPath(file_okay=False)
 _LOOKED_AT = 20  # of the newest runs, for one at work
 
 
+root_option = click.option(
+    "--root-checkout-dir",
+    type=_FOLDER,
+    help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
+)
 # which work directory is meant, with the defaults of `build`
 work_options = in_order(
-    click.option(
-        "--root-checkout-dir",
-        type=_FOLDER,
-        help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
-    ),
+    root_option,
     click.option(
         "--work-dir",
         type=_FOLDER,

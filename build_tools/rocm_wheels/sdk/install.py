@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from rocm_wheels.sdk.environment_spec import (
     python_version,
     target_family,
 )
+from rocm_wheels.sdk.interpreter import python_in
 from rocm_wheels.sdk.shared import SHARED, forget_shared
 from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
 from rocm_wheels.workspace import Workspace, exclusive, write_json
@@ -180,7 +180,7 @@ def _make(
         prefix.rename(old)
     try:
         make_venv(spec.python, prefix, env, on_line=on_line)
-        _install(_python_in(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
+        _install(python_in(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
         write_json(prefix / RECORD, {"fingerprint": fingerprint(inputs), "inputs": inputs})
     except BaseException:
         _recover(prefix)
@@ -248,7 +248,7 @@ def _recorded(prefix: Path) -> str | None:
 
 def _record(prefix: Path) -> dict[str, Any] | None:
     path = prefix / RECORD
-    if not path.is_file() or not _python_in(prefix).exists():
+    if not path.is_file() or not python_in(prefix).exists():
         return None
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
@@ -274,10 +274,6 @@ def _beside(prefix: Path) -> Path:
     return prefix.with_name(f".{prefix.name}.old")
 
 
-def _python_in(prefix: Path) -> Path:
-    return prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-
-
 def _environment(prefix: Path, *, created: bool) -> BuildEnvironment:
-    python = _python_in(prefix)
+    python = python_in(prefix)
     return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

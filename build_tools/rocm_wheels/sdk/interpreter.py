@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,11 @@ class Interpreter:
 
     def __str__(self) -> str:
         return f"{self.path} (Python {self.said})"
+
+
+def python_in(prefix: Path) -> Path:
+    """Return where the interpreter of a virtual environment is."""
+    return prefix / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
 def ask_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:

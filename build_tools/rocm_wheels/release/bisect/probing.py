@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ from rocm_wheels.release.bisect.question import Asked, Line
 from rocm_wheels.release.bisect.state import Probe
 from rocm_wheels.release.gate.needed import pythons_of, targets_of
 from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.sdk.interpreter import python_in
 from rocm_wheels.sdk.uv import PackageSource, make_venv, may_pass, pip_install
 
 SKIP, STOP = 125, 128  # exit codes of `git bisect run`: not to be tested; from here on: stop
 _LONGEST = 240
-_WINDOWS = sys.platform == "win32"
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Prober:
         with log_file.open("w", encoding="utf-8") as sink:
             try:
                 pip_install(
-                    _program(prefix),
+                    python_in(prefix),
                     ["--index-strategy", "first-index", *links, *self._requirements(document)],
                     PackageSource(pre=self.asked.pre),
                     {**self.env, "UV_INDEX": indexes},
@@ -119,7 +118,7 @@ class Prober:
 
     def _run(self, document: SetDocument, index: str, prefix: Path, log_file: Path) -> int:
         """Run the command with the environment's Python first; return its exit code, below 128."""
-        programs = _program(prefix).parent
+        programs = python_in(prefix).parent
         env = {name: value for name, value in self.env.items() if name != "PYTHONHOME"}
         env["PATH"] = os.pathsep.join([str(programs), *filter(None, [self.env.get("PATH")])])
         env["VIRTUAL_ENV"] = str(prefix)
@@ -145,10 +144,6 @@ class Prober:
             tip = "0 is good, 125 cannot be tested, 1 to 127 is bad; the same command carries on here"
             raise ReleaseError(f"stopped at {document.id}: {self.asked} {how} (see {log_file})", tip=tip)
         return code
-
-
-def _program(prefix: Path) -> Path:
-    return prefix / ("Scripts/python.exe" if _WINDOWS else "bin/python")
 
 
 def _in_a_line(failure: SdkError) -> str:
