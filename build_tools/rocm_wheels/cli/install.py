@@ -108,7 +108,6 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.cli.choose import one_of_both
     from rocm_wheels.errors import UsageError
     from rocm_wheels.hosts.install import Request, carry_out, make_plan
-    from rocm_wheels.hosts.install.plan import as_json as plan_as_json
 
     if cache_dir is not None and no_cache:
         raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
@@ -135,13 +134,19 @@ def command(  # noqa: PLR0917 - click passes them by name
             for line in _lines(planned.plan):
                 log.note(line)
             said = carry_out(planned, cache, env, cached=not no_cache)
-        if as_json:
-            done = {"dry_run": dry_run, "installed": said}
-            click.echo(json.dumps({**plan_as_json(planned.plan, cache), **done}, indent=1))
-        elif dry_run:
-            _print(planned.plan, cache)
-        else:
-            _print_result(planned.plan, said)
+        _show(planned.plan, cache, said, dry_run=dry_run, as_json=as_json)
+
+
+def _show(plan: Plan, cache: Cache, said: list[str], *, dry_run: bool, as_json: bool) -> None:
+    from rocm_wheels.hosts.install.plan import as_json as plan_as_json
+
+    if as_json:
+        done = {"dry_run": dry_run, "installed": said}
+        click.echo(json.dumps({**plan_as_json(plan, cache), **done}, indent=1))
+    elif dry_run:
+        _print(plan, cache)
+    else:
+        _print_result(plan, said)
 
 
 @contextlib.contextmanager

@@ -222,11 +222,10 @@ def _show(change: Change, would: list[str] | None, said: _Said) -> None:
 def _change(promoter: Promoter, done: Done, refreshed: Refreshed | None) -> Change:
     from rocm_wheels.release.views.public import read_public
 
-    release = promoter.release
-    public = read_public(promoter.store, release.layout).url
-
-    def address(path: str) -> str:  # as people see it, where that was said
-        return f"{public}{path}/" if public else promoter.store.url_of(f"{path}/")
-
-    index = address(release.channel_pages(done.channel.channel))
-    return Change(done, refreshed, index, [address(release.index(one)) for one in done.sets])
+    release, store = promoter.release, promoter.store
+    public = read_public(store, release.layout)
+    index, *own = (
+        public.address(store, f"{path}/")
+        for path in (release.channel_pages(done.channel.channel), *map(release.index, done.sets))
+    )
+    return Change(done, refreshed, index, own)

@@ -81,7 +81,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.overview import renew_listing
     from rocm_wheels.release.sets import find_set
     from rocm_wheels.release.staging.plan import plan_stage
-    from rocm_wheels.release.staging.sending import lacking, send
+    from rocm_wheels.release.staging.sending import send
     from rocm_wheels.release.stores import open_store
     from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.sources.lock.file import read_lock
@@ -97,27 +97,30 @@ def command(  # noqa: PLR0917 - click passes them by name
         origin = find_set(opened, origin, layout=places.layout).id
     plan = plan_stage(wheels, locks, places=places, layout=layout, version=version, origin=origin)
     if dry_run:
-        missing = lacking(opened, plan)
-        _show(
-            opened,
-            plan,
-            as_json,
-            dry_run=True,
-            to_send=len(missing.files),
-            had=missing.had,
-            bytes=missing.size,
-        )
+        _show(opened, plan, as_json, **_would_send(opened, plan))
         return
     require_conditional(opened, unconditional=unconditional)
     staged = send(opened, plan, now=now(env))
     renew_listing(opened, places)
     if outputs:
-        from rocm_wheels.ci.outputs import set_outputs
-        from rocm_wheels.release.views.public import read_public
-
-        index = read_public(opened, places.layout).address(opened, plan.index)
-        set_outputs(env, {"set": plan.document.id, "index": index})
+        _set_outputs(env, opened, plan)
     _show(opened, plan, as_json, new=staged.new, sent=staged.sent, had=staged.had, bytes=staged.sent_bytes)
+
+
+def _would_send(store: Store, plan: StagePlan) -> dict[str, Any]:
+    from rocm_wheels.release.staging.sending import lacking
+
+    missing = lacking(store, plan)
+    return {"dry_run": True, "to_send": len(missing.files), "had": missing.had, "bytes": missing.size}
+
+
+def _set_outputs(env: Mapping[str, str], store: Store, plan: StagePlan) -> None:
+    """Tell a workflow which set it is, and where people find it."""
+    from rocm_wheels.ci.outputs import set_outputs
+    from rocm_wheels.release.views.public import read_public
+
+    index = read_public(store, plan.places.layout).address(store, plan.index)
+    set_outputs(env, {"set": plan.document.id, "index": index})
 
 
 def _show(store: Store, plan: StagePlan, as_json: bool, **what: Any) -> None:
