@@ -23,7 +23,18 @@ import rocm_wheels
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.names import data_folder, installed_for_others, recipes_folder
 from rocm_wheels.model.project import load_project
-from rocm_wheels.records import SENTENCES, Record, load, parse, read_json, read_text, say, spelled, tree
+from rocm_wheels.records import (
+    SENTENCES,
+    Record,
+    fault,
+    load,
+    parse,
+    read_json,
+    read_text,
+    say,
+    spelled,
+    tree,
+)
 from rocm_wheels.release.gate.policy import Policy
 
 LOADERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if hasattr(yaml, "CBaseLoader") else [])]
@@ -88,6 +99,9 @@ class Machine(Record):
     def _fits(self) -> Machine:
         if self.os == "windows" and len(self.cards) > 1:
             raise ValueError("windows takes one card")
+        for number, card in enumerate(self.cards):
+            if card.use == "server" and not self.shared:
+                raise fault(f"{card.gfx} serves, and the machine is not shared", "cards", number, "use")
         return self
 
 
@@ -182,6 +196,14 @@ WRONG = [
     (
         "name: a\nos: windows\ncards: [{gfx: gfx1}, {gfx: gfx2}]",
         "1:1: windows takes one card",
+    ),
+    (
+        f"{NAMED}cards:\n- gfx: gfx1\n- gfx: gfx2\n  use: server\n",
+        "6:3: cards.1.use: gfx2 serves, and the machine is not shared",
+    ),
+    (
+        f"{NAMED}cards: [{{gfx: gfx1, use: [desktop]}}]",
+        "use: it must be desktop, server or '' (found a list)",
     ),
     ("name: a\nname: b\nos: linux", "2:1: name is given twice, in line 1 too: leave one"),
     ("name: *other\nos: linux", "1:7: nothing above is called &other; put a text in quotes"),

@@ -105,15 +105,15 @@ WRONG = {
     ),
     "one key of two people": (
         f"{ONE}\nsigners: {{ann: {KEY}, bob: {KEY} bob@example.org}}",
-        "1:1: ann and bob have one key: who signs is one person",
+        "2:98: signers.bob: ann and bob have one key: who signs is one person",
     ),
     "a family of another channel": (
         f"{ONE}\nfamilies: {{gfx1031: {{channels: {{stable: {{not_needed: [smoke]}}}}}}}}",
-        "1:1: families or waivers are of stable, which is no channel of this policy",
+        "2:33: families.gfx1031.channels.stable: stable is no channel of this policy",
     ),
     "a waiver for another channel": (
         f"{ONE}\n{WAIVER.replace('[nightly]', '[nightly, stable]')}",
-        "families or waivers are of stable, which is no channel of this policy",
+        "2:45: waivers.0.channels.1: stable is no channel of this policy",
     ),
     "a waiver for half of all cards": (
         f"{ONE}\n{WAIVER.replace('gfx: gfx942', 'family: dgpu-all')}",
@@ -145,7 +145,11 @@ WRONG = {
     ),
     "signed by nobody": (
         ONE.replace("nightly: {", "nightly: {signed: required, "),
-        "1:1: nightly needs signed evidence, and `signers` names nobody",
+        "1:22: channels.nightly.signed: nightly needs signed evidence, and `signers` names nobody",
+    ),
+    "a runner that is no label": (
+        ONE + '\nfamilies: {gfx1031: {runners: {linux: "a b"}}}',
+        "2:32: families.gfx1031.runners.linux: it must be letters, digits, _ . and - (found 'a b')",
     ),
     "no YAML": (ONE[:-3], "not valid YAML"),
 }

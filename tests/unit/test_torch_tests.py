@@ -86,7 +86,7 @@ def _version(text: str) -> Any:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("test_a.py::test_w", "test_a.py", "t.yaml:10:6: .* is no test: FILE.py::"),
+        ("test_a.py::test_w", "test_a.py", "t.yaml:10:14: .*tests.0: .* is no test: FILE.py::"),
         ("test_a.py::test_w", "test_a.py::test w", "is no test: FILE.py::"),
         ("==2.13.*", "2.13", "'2.13' is no version specifier"),
         ("gfx942", "gfx942x", "gfx942x is no GPU target; did you mean"),

@@ -21,7 +21,7 @@ from rocm_wheels.errors import SdkError
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
 from rocm_wheels.process import capture
-from rocm_wheels.records import Record, load
+from rocm_wheels.records import Record, fault, load
 from rocm_wheels.workspace import write_whole
 
 _PROBE = """\
@@ -46,7 +46,7 @@ class _Table(Record):
     def _required_are_listed(self) -> _Table:
         for name in self.required:
             if name not in self.linux or name not in self.windows:
-                raise ValueError(f"{name} is required, but a platform does not list it")
+                raise fault(f"{name} is required, but a platform does not list it", "required")
         return self
 
 

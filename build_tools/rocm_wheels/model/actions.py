@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import field_validator
 
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, load, spelled
+from rocm_wheels.records import Record, fault, load, spelled
 
 UNRESOLVED = "unresolved"
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -51,11 +51,11 @@ class ActionsTable(Record):
     def _are_named(cls, value: Mapping[str, Action]) -> Mapping[str, Action]:
         for name, action in value.items():
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no repository of an action: owner/name")
+                raise fault(f"{name!r} is no repository of an action: owner/name", name)
             if not action.source.endswith(f"/{name}"):
-                raise ValueError(f"{name}: `source` is not its own repository, but {action.source}")
+                raise fault(f"`source` is not its own repository, but {action.source}", name, "source")
             if action.resolved != bool(action.read):
-                raise ValueError(f"{name}: `read` says when `sha` was read, and is there where that was")
+                raise fault("`read` says when `sha` was read, and is there where that was", name)
         return value
 
 

@@ -18,7 +18,7 @@ from rocm_wheels.model.gfx import gfx_families, gfx_targets
 from rocm_wheels.model.lines import all_lines
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, did_you_mean, load, spelled
+from rocm_wheels.records import Record, did_you_mean, fault, load, spelled
 
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 RunnerLabel = Annotated[str, spelled("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")]  # workflows hold it
@@ -98,7 +98,7 @@ class Trigger(Record):
     @classmethod
     def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len({*value}) < len(value):
-            raise ValueError("a value is given twice")
+            raise ValueError(f"a value is given twice: {next(one for one in value if value.count(one) > 1)}")
         return value
 
 
@@ -193,14 +193,14 @@ class CiTable(FactTable):
         seen: dict[str, str] = {}
         for name, family in value.items():
             if name not in known:
-                raise ValueError(f"{name} is no family{did_you_mean(name, known)}")
+                raise fault(f"{name} is no family{did_you_mean(name, known)}", name)
             for target in known[name]:
                 if other := seen.get(target):
-                    raise ValueError(f"{target} is in {other} and in {name}: it would be built twice")
+                    raise fault(f"{target} is in {other} and in {name}: it would be built twice", name)
                 seen[target] = name
             named = {one for platform in PLATFORMS if (on := family.on(platform)) for one in on.targets}
             if strange := sorted(named - set(known[name])):
-                raise ValueError(f"{name} has no {', '.join(strange)}")
+                raise fault(f"{name} has no {', '.join(strange)}", name)
         return value
 
     @field_validator("rocm_index")
@@ -218,7 +218,7 @@ class CiTable(FactTable):
             for since in said:
                 if since is not None and since not in self.triggers:
                     hint = did_you_mean(since, self.triggers)
-                    raise ValueError(f"{name}: there is no trigger {since}{hint}")
+                    raise fault(f"there is no trigger {since}{hint}", "families", name)
         lines = [line.name for line in all_lines()]
         told = [line for trigger in self.triggers.values() for line in trigger.lines.also]
         exceptions = (*self.excluded, *self.untested)
@@ -236,9 +236,9 @@ class CiTable(FactTable):
             if named not in self.every_family:
                 raise ValueError(f"`excluded` or `untested` names {named}, which is not built")
         if lacking := sorted(set(get_args(Test)) - set(self.tests)):
-            raise ValueError(f"`tests` does not say what these take: {', '.join(lacking)}")
+            raise fault(f"`tests` does not say what these take: {', '.join(lacking)}", "tests")
         if self.touches[-1].paths != ("**",):
-            raise ValueError('the last of `touches` must be about every other file: paths: ["**"]')
+            raise fault('the last of `touches` must be about every other file: paths: ["**"]', "touches")
         return self
 
     @cached_property

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable, Source
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import Record, did_you_mean, fault, load
 
 OPTION = "--pytorch-rocm-arch"
 VARIABLE = "PYTORCH_ROCM_ARCH"
@@ -57,12 +57,12 @@ class _Table(FactTable):
     @model_validator(mode="after")
     def _names(self) -> _Table:
         if lacking := sorted(set(get_args(Attribute)) - set(self.known)):
-            raise ValueError(f"`known` does not say how these are known: {', '.join(lacking)}")
+            raise fault(f"`known` does not say how these are known: {', '.join(lacking)}", "known")
         for name, target in self.targets.items():
             if target.wave not in {32, 64}:
-                raise ValueError(f"{name}: a wavefront has 32 or 64 threads")
+                raise fault("a wavefront has 32 or 64 threads", "targets", name, "wave")
             if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
-                raise ValueError(f"{name} is not the name of a GPU target")
+                raise fault(f"{name} is not the name of a GPU target", "targets", name)
         return self
 
 

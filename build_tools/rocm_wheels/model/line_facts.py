@@ -55,7 +55,8 @@ class Values(Fact):
     def _in_order(self) -> Values:
         self._nothing_if_unknown(self.values)
         if len(set(self.values)) != len(self.values):
-            raise ValueError("a value is given twice")
+            twice = next(one for one in self.values if self.values.count(one) > 1)
+            raise ValueError(f"a value is given twice: {twice}")
         return self
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.names import project_names, recipes_folder
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import Record, did_you_mean, fault, load
 
 Platform = Literal["linux", "windows"]
 
@@ -215,9 +215,9 @@ class Build(Record):
     @model_validator(mode="after")
     def _needs_come_before(self) -> Build:
         if missing := [name for name in self.needs if name not in self.after]:
-            raise ValueError(f"`needs` has {', '.join(missing)}, which is not in `after`")
+            raise fault(f"`needs` has {', '.join(missing)}, which is not in `after`", "needs")
         if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
-            raise ValueError(f"`pins` has {', '.join(missing)}, which is not in `needs`")
+            raise fault(f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins")
         if self.across_families and self.installed_for_others:
             raise ValueError("`across_families`: what others are built against has their family's code alone")
         return self

@@ -18,7 +18,7 @@ from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import Record, did_you_mean, fault, load
 
 Effect = Literal["fails", "hangs", "crashes"]
 _FILE = re.compile(r"[\w./-]+")
@@ -51,7 +51,7 @@ class Group(Record):
         if bool(self.files) == bool(self.listed_by):
             raise ValueError("a group either names `files`, or says by what words they are `listed_by`")
         if odd := [one for one in self.files if not _FILE.fullmatch(one) or one.endswith(".py")]:
-            raise ValueError(f"{odd[0]!r} is no file of test/ without .py")
+            raise fault(f"{odd[0]!r} is no file of test/ without .py", "files", self.files.index(odd[0]))
         return self
 
 
@@ -110,7 +110,7 @@ class KnownTests(Fact):
     def _are_tests(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
             if not _TEST.fullmatch(one):
-                raise ValueError(f"{one!r} is no test: FILE.py::[Class::]name, no pattern")
+                raise fault(f"{one!r} is no test: FILE.py::[Class::]name, no pattern", value.index(one))
         if len(set(value)) != len(value):
             raise ValueError(f"{next(one for one in value if value.count(one) > 1)} is named twice")
         return value
@@ -120,7 +120,7 @@ class KnownTests(Fact):
     def _are_targets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
             if one not in gfx_targets():
-                raise ValueError(f"{one} is no GPU target{did_you_mean(one, gfx_targets())}")
+                raise fault(f"{one} is no GPU target{did_you_mean(one, gfx_targets())}", value.index(one))
         return value
 
     def holds(self, torch: Version, gfx: str, platform: Platform, python: str) -> bool:

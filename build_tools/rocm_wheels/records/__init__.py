@@ -7,7 +7,18 @@ meant. ``3.10`` stays ``3.10``; a key given twice or not known is an error.
 from __future__ import annotations
 
 from rocm_wheels.records.faults import SENTENCES, say
-from rocm_wheels.records.reading import Record, load, parse, read_json, read_text, spelled
+from rocm_wheels.records.reading import Record, fault, load, parse, read_json, read_text, spelled
 from rocm_wheels.words import did_you_mean
 
-__all__ = ["SENTENCES", "Record", "did_you_mean", "load", "parse", "read_json", "read_text", "say", "spelled"]
+__all__ = [
+    "SENTENCES",
+    "Record",
+    "did_you_mean",
+    "fault",
+    "load",
+    "parse",
+    "read_json",
+    "read_text",
+    "say",
+    "spelled",
+]

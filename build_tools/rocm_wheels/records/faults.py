@@ -17,7 +17,7 @@ from rocm_wheels.records.shapes import Place
 from rocm_wheels.words import counted, did_you_mean
 
 _SHOWN = 80  # letters of a value that is repeated in a message
-SPELLED = "spelled"  # what `reading.spelled` raises
+SPELLED, PLACED = "spelled", "placed"  # what `reading.spelled` and `reading.fault` raise
 _IN_A_LINE = 5  # sentences
 _PLAIN = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
@@ -158,6 +158,8 @@ def _fault(one: Mapping[str, Any], model: Any) -> Fault:
         return Fault(whole, "is missing", purpose=purposes.purpose(model, whole))
     if one["type"] == "extra_forbidden":
         return Fault(whole, f"is not a known key{_instead(model, whole)}")
+    if one["type"] == PLACED:
+        return Fault((*whole, *one["ctx"]["place"]), _sentence(one))
     place, said = shapes.known_part(model, whole), _sentence(one)
     of_key = whole[-1:] == (shapes.KEY,)
     if of_key and said.startswith("it "):
@@ -186,7 +188,7 @@ def _found(one: Mapping[str, Any], said: str) -> str:
     value = one["input"]
     if isinstance(value, (Mapping, list, tuple)):
         kind = "keys with values" if isinstance(value, Mapping) else "a list"
-        return f" (found {kind})" if one["type"].endswith("_type") else ""
+        return f" (found {kind})" if one["type"].endswith(("_type", "literal_error")) else ""
     own = one["type"] not in {*SENTENCES, SPELLED} or one["type"] == "value_error"
     repeated = own and re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", said)
     if one["type"] == "json_invalid" or (repeated and value != "") or said.endswith(_EMPTY):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records.faults import SPELLED, faults_of
+from rocm_wheels.records.faults import PLACED, SPELLED, faults_of
 from rocm_wheels.records.shapes import required
 from rocm_wheels.records.tree import Mark, Place, Tree, read_tree
 
@@ -42,6 +42,11 @@ def spelled(pattern: str, words: str) -> AfterValidator:
 
     check.words = words  # type: ignore[attr-defined]  # for those who left it out
     return AfterValidator(check)
+
+
+def fault(said: str, *place: str | int) -> PydanticCustomError:
+    """Return what a validator raises of something at a place inside its own value, by keys and numbers."""
+    return PydanticCustomError(PLACED, "{said}", {"said": said, "place": place})
 
 
 def load(path: Path, model: type[R]) -> R:

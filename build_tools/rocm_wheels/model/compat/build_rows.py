@@ -10,7 +10,7 @@ from pydantic import model_validator
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import PythonField, SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load
+from rocm_wheels.records import did_you_mean, fault, load
 
 TABLE = "torch_builds.yaml"
 
@@ -44,10 +44,11 @@ class BuildTable(FactTable):
 
     @model_validator(mode="after")
     def _known_sets(self) -> BuildTable:
-        for row in self.builds:
+        for number, row in enumerate(self.builds):
             for name in row.targets.values():
                 if name not in self.sets:
-                    raise ValueError(f"{name} is no set of targets{did_you_mean(name, self.sets)}")
+                    said = f"{name} is no set of targets{did_you_mean(name, self.sets)}"
+                    raise fault(said, "builds", number, "targets")
         return self
 
 

@@ -17,7 +17,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import SpecifierField, VersionField
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load, spelled
+from rocm_wheels.records import did_you_mean, fault, load, spelled
 
 TABLE = "domain_libraries.yaml"
 
@@ -74,9 +74,10 @@ class DomainTable(FactTable):
         for name, library in self.libraries.items():
             for needed in library.release.needs:
                 if needed not in known:
-                    raise ValueError(
+                    said = (
                         f"{name} needs {needed}, which the table does not have{did_you_mean(needed, known)}"
                     )
+                    raise fault(said, "libraries", name, "release", "needs", needed)
         return self
 
 

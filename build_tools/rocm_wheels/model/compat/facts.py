@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Literal
 
 from pydantic import model_validator
 
-from rocm_wheels.records import Record
+from rocm_wheels.records import Record, did_you_mean, fault
 
 FactKind = Literal["documented", "packaged", "tested", "believed"]
 
@@ -44,9 +44,10 @@ class FactTable(Record):
 
     @model_validator(mode="after")
     def _known_sources(self) -> FactTable:
-        for fact in every_fact(self):
-            if fact.source not in self.sources:
-                raise ValueError(f"source {fact.source!r} is not among the table's sources")
+        for place, source in _sources_of(self):
+            if source not in self.sources:
+                hint = did_you_mean(source, self.sources)
+                raise fault(f"source {source!r} is not among the table's sources{hint}", *place, "source")
         return self
 
 
@@ -60,3 +61,17 @@ def every_fact(value: object) -> list[Fact]:
         inside = [fact for name in type(value).model_fields for fact in every_fact(getattr(value, name))]
         return [value, *inside] if isinstance(value, Fact) else inside
     return []
+
+
+def _sources_of(value: object, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the source of every fact inside a table, and the place of the fact in the file."""
+    if isinstance(value, Fact):
+        yield place, value.source
+    if isinstance(value, Record):
+        fields = type(value).model_fields
+        value = {field.alias or name: getattr(value, name) for name, field in fields.items()}
+    if isinstance(value, (list, tuple)):
+        value = dict(enumerate(value))
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _sources_of(inner, *place, key)

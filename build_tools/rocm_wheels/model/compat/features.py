@@ -18,7 +18,7 @@ from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.compat.versions import VersionField
 from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load, spelled
+from rocm_wheels.records import did_you_mean, fault, load, spelled
 
 TABLE = "torch_features.yaml"
 _API = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
@@ -68,9 +68,8 @@ class FeatureTable(FactTable):
             named = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
             for target in named:
                 if target not in gfx_targets():
-                    raise ValueError(
-                        f"{name}: {target} is no GPU target{did_you_mean(target, gfx_targets())}"
-                    )
+                    said = f"{name}: {target} is no GPU target{did_you_mean(target, gfx_targets())}"
+                    raise fault(said, "features", name)
         return self
 
 

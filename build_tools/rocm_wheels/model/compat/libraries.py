@@ -16,7 +16,7 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.gfx import base_target, gfx_targets
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import did_you_mean, load, spelled
+from rocm_wheels.records import did_you_mean, fault, load, spelled
 
 TABLE = "rocm_libraries.yaml"
 
@@ -125,9 +125,11 @@ class LibraryTable(FactTable):
             named = library.types.all if library.types else ()
             for one in named:
                 if one not in self.types:
-                    raise ValueError(f"{name}: no type {one}{did_you_mean(one, self.types)}")
+                    raise fault(
+                        f"{name}: no type {one}{did_you_mean(one, self.types)}", "libraries", name, "types"
+                    )
                 if named.count(one) > 1:
-                    raise ValueError(f"{name}: {one} is named twice")
+                    raise fault(f"{name}: {one} is named twice", "libraries", name, "types")
         return self
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from rocm_wheels.gpus.names import version_of
 from rocm_wheels.model.compat.facts import Fact, FactTable
 from rocm_wheels.model.names import data_folder
-from rocm_wheels.records import load
+from rocm_wheels.records import fault, load
 
 TABLE = "isa_overrides.yaml"
 VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
@@ -55,7 +55,8 @@ class Overrides(FactTable):
         for card, options in self.cards.items():
             for option in options:
                 if option.target == card or _major(option.target) != _major(card):
-                    raise ValueError(f"{card} cannot run kernels of {option.target}: another major version")
+                    said = f"{card} cannot run kernels of {option.target}: another major version"
+                    raise fault(said, "cards", card, options.index(option))
         return self
 
 

@@ -6,7 +6,7 @@ Owns ``data/release_policy.yaml``, which is used where no other is given.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -19,7 +19,7 @@ from rocm_wheels.model.ci import MULTI_ARCH, FamilyOn, Runner, RunnerLabel, ci_t
 from rocm_wheels.model.gfx import gfx_families, gfx_targets, kinds_of_card
 from rocm_wheels.model.names import data_folder
 from rocm_wheels.model.project import Platform
-from rocm_wheels.records import Record, did_you_mean, load
+from rocm_wheels.records import Record, did_you_mean, fault, load
 from rocm_wheels.release.evidence import Name
 from rocm_wheels.release.signing import is_public_key
 
@@ -196,19 +196,28 @@ class Policy(Record):
     def _can_be_met(self) -> Policy:
         for name, channel in self.channels.items():
             if channel.signed == "required" and not self.signers:
-                raise _refused(f"{name} needs signed evidence, and `signers` names nobody")
-        named = {channel for one in self.families.values() for channel in one.channels}
-        named |= {channel for one in self.waivers for channel in one.channels}
-        if others := sorted(named - set(self.channels)):
-            raise _refused(f"families or waivers are of {others[0]}, which is no channel of this policy")
+                said = f"{name} needs signed evidence, and `signers` names nobody"
+                raise fault(said, "channels", name, "signed")
+        for named, place in self._channels_named():
+            if named not in self.channels:
+                raise fault(f"{named} is no channel of this policy", *place)
         together = self.families.get(MULTI_ARCH)
         if together is not None and together.model_copy(update={"channels": {}}) != FamilyPolicy():
-            raise _refused(f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families")
+            said = f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
+            raise fault(said, "families", MULTI_ARCH)
         keys: dict[str, str] = {}
         for name, key in self.signers.items():
             if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
-                raise _refused(f"{other} and {name} have one key: who signs is one person")
+                raise fault(f"{other} and {name} have one key: who signs is one person", "signers", name)
         return self
+
+    def _channels_named(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+        """Yield the channels that families and waivers are of, and where each is named."""
+        for family, own in self.families.items():
+            yield from ((channel, ("families", family, "channels", channel)) for channel in own.channels)
+        for number, waiver in enumerate(self.waivers):
+            for at, channel in enumerate(waiver.channels):
+                yield channel, ("waivers", number, "channels", at)
 
     def rules(self, channel: str, family: str) -> Rules:
         """Return what a family needs for a channel. Raises KeyError for a channel that is not in it."""
