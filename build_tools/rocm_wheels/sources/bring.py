@@ -13,18 +13,18 @@ from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.configuration import configure
 from rocm_wheels.sources.files import Listing, load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, without_filters
-from rocm_wheels.sources.hipify import settled, translate
+from rocm_wheels.sources.hipify import settled, translate, untranslated
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import under_way
 from rocm_wheels.sources.network.prefetch import Here, fetch_submodules
-from rocm_wheels.sources.patches.apply import refuse_early, stage, standing
+from rocm_wheels.sources.patches.apply import refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.prepare import Ready
 from rocm_wheels.sources.recover import rescue_all
 from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, write_state
-from rocm_wheels.sources.trees import Part, repositories
+from rocm_wheels.sources.trees import Part, repositories, standing
 from rocm_wheels.sources.unfinished import refuse_unfinished
 
 
@@ -36,8 +36,8 @@ def bring(
     *,
     env: Mapping[str, str],
     python: Path,
-) -> str:
-    """Bring the tree to the wanted commit, patch and hipify it; return HEAD."""
+) -> tuple[State, str]:
+    """Bring the tree to the wanted commit, patch and hipify it; return what was left, and upstream's tree."""
     commit, known, project = ready.commit, ready.known, request.project
     git = without_filters(Git(request.directory, env), known.values)
     refuse_early(git, commit, request.patches)
@@ -55,7 +55,9 @@ def bring(
     write_state(place, replace(state or new, operation="checkout"))
     moved = any(part.path for part in parts) or known.knows_submodules
     parts = write_files(parts, place, commit, ours, links=links, moved=moved)
-    new = replace(new, left=tag_all(parts))
+    tree, final = parts[0].tree, request.patches is None
+    hipified = _is_left_plain(request) and request.commit_hipify
+    new = replace(new, left=tag_all(parts, hipified=hipified, fetched=final))
     write_state(place, replace(new, operation="checkout"))
     try:
         new = _make_ours(request, parts, place, new, python)
@@ -65,10 +67,12 @@ def bring(
     if times:
         restore_times(git, times, list_all(parts, project, new))
     build_env.settle(git, place, project, wanted=request.hipify)
-    git.text("update-ref", "-d", FETCHED_REF)
-    write_state(place, settled(git, new))
+    if not final:  # until now the tree could be put back, without the tags
+        git.text("update-ref", "-d", FETCHED_REF)
+    new = settled(new, standing(parts, new.left))
+    write_state(place, new)
     (place / OWN_FOLDER / TIMES).unlink()
-    return new.left[""].head
+    return new, tree
 
 
 def _with_own_work_safe(git: Git, place: Path, state: State | None, ready: Ready) -> Sequence[Part]:
@@ -117,11 +121,18 @@ def _wanted_state(request: CheckoutRequest, commit: str) -> State:
     )
 
 
+def _is_left_plain(request: CheckoutRequest) -> bool:
+    """Tell whether hipify and patches leave the tree as upstream has it."""
+    return request.patches is None and request.hipify and not request.project.hipify.script
+
+
 def _make_ours(
     request: CheckoutRequest, parts: Sequence[Part], place: Path, state: State, python: Path
 ) -> State:
     """Apply base patches, hipify, apply hipified patches; return the state of what lies there then."""
     patches = request.patches
+    if _is_left_plain(request):
+        return untranslated(request.project, state, commit=request.commit_hipify)
     if patches is not None:
         state = stage(parts, place, state, patches.base, "base")
     if request.hipify:

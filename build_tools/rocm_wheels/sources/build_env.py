@@ -47,7 +47,7 @@ def settle(git: Git, place: Path, project: Project, *, wanted: bool) -> None:
         (directory / FILE_NAME).unlink(missing_ok=True)
         note.unlink(missing_ok=True)
     else:
-        _exclude(git)
+        _exclude(git, place)
         write_whole(note, content)
         if there != content:
             write_whole(directory / FILE_NAME, content)
@@ -70,9 +70,11 @@ def _content(project: Project, wanted: bool) -> str | None:
     return json.dumps(dict(project.hipify.variables), indent=2, sort_keys=True) + "\n"
 
 
-def _exclude(git: Git) -> None:
+def _exclude(git: Git, place: Path) -> None:
     """Have git ignore the file in this repository."""
-    path = git.directory / git.text("rev-parse", "--git-path", "info/exclude")
+    path = place / "info" / "exclude"
+    if (place / "commondir").exists():  # of a linked working tree it is elsewhere (gitrepository-layout(5))
+        path = git.directory / git.text("rev-parse", "--git-path", "info/exclude")
     before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
     lines = [f"/{FILE_NAME}", f"/.{FILE_NAME}.*.part"]  # the second: while it is being written
     missing = [line for line in lines if line not in before.splitlines()]

@@ -54,7 +54,7 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
     state = None if fresh else read_state(place)
     if state is not None and _is_as_wanted(request, state, commit, place, env):
         log.note(f"{directory} is at {commit[:12]} already; nothing to do")
-        return CheckoutResult(directory, replace(pin, commit=commit), state.left[""].head, False)
+        return CheckoutResult(directory, replace(pin, commit=commit), state, False)
     made = make_place(place) if fresh else []
     try:
         with exclusive(place / OWN_FOLDER, what=f"checkout of {request.project.name}"):
@@ -65,11 +65,13 @@ def checkout(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) 
                 ready = prepare(request, place, before, commit, source, env=env)
             commit = ready.commit
             made = []  # from here on there is something to keep
-            head = bring(request, place, before, ready, env=env, python=python)
+            left, tree = bring(request, place, before, ready, env=env, python=python)
     finally:
         take_back(made, directory)
-    log.note(f"{directory} is at {commit[:12]}" + (f", HEAD {head[:12]}" if head != commit else ""))
-    return CheckoutResult(directory, replace(pin, commit=commit), head, True)
+    result = CheckoutResult(directory, replace(pin, commit=commit), left, True, tree)
+    hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
+    log.note(f"{directory} is at {commit[:12]}{hipified}")
+    return result
 
 
 def _is_as_wanted(

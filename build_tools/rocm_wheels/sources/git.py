@@ -207,11 +207,19 @@ def git_directory(git: Git) -> Path:
     return Path(git.text("rev-parse", "--absolute-git-dir"))
 
 
+def pointed_to(pointer: Path) -> Path:
+    """Return the repository that a ``.git`` file names, as a submodule has one (gitrepository-layout(5))."""
+    named = pointer.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
+    return pointer.parent / named
+
+
 def objects_of(git: Git) -> Path:
     """Return the folder of a repository's objects."""
     place = Path(git.directory, git.variables.get("GIT_DIR", ".git"))
     elsewhere = "GIT_OBJECT_DIRECTORY" in git.variables
-    # a submodule's `.git` is a file; a linked working tree has others (gitrepository-layout(5))
+    if place.is_file():
+        place = pointed_to(place)
+    # a linked working tree has the objects of another repository (gitrepository-layout(5))
     if place.is_dir() and not elsewhere and not (place / "commondir").exists():
         return place / "objects"
     return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))

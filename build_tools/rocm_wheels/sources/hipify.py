@@ -22,7 +22,7 @@ from rocm_wheels.sources import build_env, protect
 from rocm_wheels.sources.commits import commit_hipify, tag_unchanged, tree_with
 from rocm_wheels.sources.files import Listing, Seen, restore_times, scan, scan_ignored, touched
 from rocm_wheels.sources.git import Git, git_directory, without_private_filters
-from rocm_wheels.sources.identity import as_it_lies
+from rocm_wheels.sources.identity import combined_tree
 from rocm_wheels.sources.recover import recover_hipify
 from rocm_wheels.sources.state import (
     LEFT_REF,
@@ -36,12 +36,12 @@ from rocm_wheels.sources.state import (
 )
 from rocm_wheels.sources.trees import (
     Part,
-    head_and_place,
     holder,
     refuse_unborn,
     repositories,
     seed_index,
     side_by_side,
+    standing,
 )
 from rocm_wheels.workspace import exclusive
 
@@ -122,22 +122,23 @@ def hipify(
             write_state(place, replace(state, operation="hipify" if commit else "hipify without commit"))
         new, changed = translate(parts, project, state, commit=commit, python=python)
         build_env.settle(git, place, project, wanted=True)
-        head = head_and_place(git)[0]
         if state is not None:
-            done = settled(git, new)
+            now = standing(parts, new.left)
+            done = settled(new, now)
             if any(
-                protect.changes(part, done) or protect.own_commits(part, done, done.upstream)
-                for part in repositories(git)
+                protect.changes(part, done) or protect.own_commits(part, done, done.upstream) for part in now
             ):
                 done = replace(done, identity="")  # what lies there is not ours alone
             write_state(place, done)
-    return HipifyResult(directory, head, changed)
+    return HipifyResult(directory, new.left[""].head, changed)
 
 
-def settled(git: Git, state: State) -> State:
-    """Return the state of a tree on which nothing is under way, with its identity as it is now."""
+def settled(state: State, tree: Sequence[Part]) -> State:
+    """Return the state of a tree (its repositories) on which nothing is under way, with its identity now."""
     state = replace(state, operation=None)
-    return replace(state, identity=as_it_lies(git, state)[1])
+    paths = [part.path for part in tree]
+    modules = [path for path in paths if path and not holder(path, paths)]
+    return replace(state, identity=combined_tree(tree[0], modules, state)[0])
 
 
 def translate(
@@ -155,7 +156,7 @@ def translate(
     state (a checkout of somebody else's) HEAD counts as upstream.
     """
     if project.hipify.by != "script":
-        log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
+        _say_nothing_to_do(project)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-hipify-")))
         looks = [(part, folder / f"index{number}") for number, part in enumerate(tree)]
@@ -183,6 +184,16 @@ def translate(
     if project.hipify.script:
         log.note(f"hipified {project.name}: {len(changed)} files changed")
     return new, tuple(changed)
+
+
+def untranslated(project: Project, state: State, *, commit: bool) -> State:
+    """Return the state of a tree in which hipify has nothing to do, and where its tags are already."""
+    _say_nothing_to_do(project)
+    return replace(state, hipify="committed" if commit else "uncommitted")
+
+
+def _say_nothing_to_do(project: Project) -> None:
+    log.note(f"nothing to hipify in the tree of {project.name}: {project.hipify.reason}")
 
 
 def run_script(root: Part, script: str, python: Path) -> None:

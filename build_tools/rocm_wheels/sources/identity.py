@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     part, links = listed("", git, "")
     refuse_unborn(part)
     state = read_state(part.place)
-    tree, changed = combined_tree(part, links, state)
+    tree, changed = combined_tree(part, _paths(links), state)
     upstream = state.upstream if state is not None else _tagged(git)
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
@@ -66,11 +66,11 @@ def as_it_lies(git: Git, state: State | None) -> tuple[str, str]:
     """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
     part, links = listed("", git, "")
     refuse_unborn(part)
-    return part.head, combined_tree(part, links, state)[0]
+    return part.head, combined_tree(part, _paths(links), state)[0]
 
 
-def combined_tree(part: Part, links: Sequence[Entry], state: State | None) -> tuple[str, bool]:
-    """Return the id of a tree with its submodules (``links``), and whether it differs from its commit.
+def combined_tree(part: Part, links: Iterable[str], state: State | None) -> tuple[str, bool]:
+    """Return the id of a tree with its submodules (in ``links``), and whether it differs from its commit.
 
     It is git's own tree id where no submodule differs from its gitlink; else a SHA-1 over
     that and the ids of the submodules that do.
@@ -84,7 +84,7 @@ def combined_tree(part: Part, links: Sequence[Entry], state: State | None) -> tu
         git = replace(part.git, directory=part.git.directory / path)
         module, its_links = listed(part.inside(path), git, "")
         refuse_unborn(module)
-        return path, combined_tree(module, its_links, state)[0]
+        return path, combined_tree(module, _paths(its_links), state)[0]
 
     found = side_by_side(below, sorted(modules))
     if not found:
@@ -95,13 +95,17 @@ def combined_tree(part: Part, links: Sequence[Entry], state: State | None) -> tu
     return digest.hexdigest(), True
 
 
-def _look(part: Part, links: Sequence[Entry]) -> tuple[bool, set[str]]:
+def _paths(links: Iterable[Entry]) -> list[str]:
+    return [link.path for link in links]
+
+
+def _look(part: Part, links: Iterable[str]) -> tuple[bool, set[str]]:
     """Tell whether anything differs from the commit, and in which submodules files do.
 
     It is what `git status --ignore-submodules=none` says, which asks one submodule after the other by
     just this command (git's submodule.c, is_submodule_modified); here they are asked side by side.
     """
-    modules = {link.path for link in links if is_populated(part.git.directory / link.path)}
+    modules = {path for path in links if is_populated(part.git.directory / path)}
 
     def ask(path: str) -> list[str]:
         if path:

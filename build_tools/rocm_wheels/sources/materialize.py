@@ -87,12 +87,16 @@ def put_aside(git: Git, place: Path, path: str) -> None:
     remove_files(git.directory, [path])  # empty folders above it
 
 
-def tag_all(parts: Sequence[Part]) -> dict[str, Left]:
-    """Tag every repository's commit as upstream's; return what lies there."""
+def tag_all(parts: Sequence[Part], *, hipified: bool, fetched: bool) -> dict[str, Left]:
+    """Tag every repository's commit as upstream's; return what lies there.
+
+    ``hipified``: nothing is to be translated, and each is what hipify leaves. ``fetched``: with the tag,
+    the root's ref of what was fetched is no longer needed.
+    """
 
     def tag(part: Part) -> tuple[str, Left]:
         refuse_unborn(part)
-        tag_upstream(part.git, part.head)
+        tag_upstream(part.git, part.head, hipified=hipified, fetched=fetched and not part.path)
         return part.path, Left(part.head, part.head, part.tree)
 
     return dict(side_by_side(tag, parts))

@@ -83,6 +83,8 @@ def refuse_uncommitted(parts: Sequence[Part], state: State | None) -> None:
 
 def refuse_in_the_way(git: Git, target: str, ours: Sequence[str]) -> None:
     """Raise SourceError for files on disk that git ignores or does not know, where ``target`` has files."""
+    if {entry.name for entry in os.scandir(git.directory)} <= {".git"}:
+        return  # nothing is there
     # what index and target both have is in nobody's way
     other = differences(git, "diff-index", "--cached", target)
     wanted = [Entry(change.path, *change.before) for change in other if change.letter == "D"]

@@ -9,6 +9,7 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.sets import PatchSet
 from rocm_wheels.sources.pins.choose import Pin
+from rocm_wheels.sources.state import State
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,18 @@ class CheckoutRequest:
 
 @dataclass(frozen=True)
 class CheckoutResult:
-    """``upstream`` names its commit; ``head`` is what is checked out; ``changed``: anything was done."""
+    """``upstream`` names its commit; ``state`` is what was left; ``changed``: anything was done.
+
+    ``tree``: of the upstream commit, where it was looked at.
+    """
 
     directory: Path
     upstream: Pin
-    head: str
+    state: State
     changed: bool
+    tree: str | None = None
+
+    @property
+    def head(self) -> str:
+        """The commit that is checked out."""
+        return self.state.left[""].head

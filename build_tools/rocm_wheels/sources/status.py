@@ -95,7 +95,7 @@ def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
     state = read_state(root.place)
     untouched = False
     if state is not None and state.operation is None and state.left[""].head == root.head:
-        untouched = combined_tree(root, links, state)[0] == state.identity
+        untouched = combined_tree(root, [link.path for link in links], state)[0] == state.identity
     # as upstream has it: the root's status looked into it
     plain = {
         path

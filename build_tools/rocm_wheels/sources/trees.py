@@ -13,16 +13,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.parallel import each, spread
-from rocm_wheels.sources.git import Git, objects_of
-from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, State
+from rocm_wheels.sources.git import Git, objects_of, pointed_to
+from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
 _ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
@@ -209,6 +209,16 @@ def listed(path: str, git: Git, link: str) -> tuple[Part, list[Entry]]:
     return Part(path, git, link, Path(place), head, tree, hidden), links
 
 
+def standing(parts: Sequence[Part], lefts: Mapping[str, Left]) -> list[Part]:
+    """Return the repositories of a tree in which now ``lefts`` are checked out."""
+    return [
+        replace(part, head=left.head, tree=left.tree, link=left.head if part.path else "")
+        if (left := lefts[part.path]).head != part.head
+        else part
+        for part in parts
+    ]
+
+
 def refuse_unborn(part: Part) -> None:
     """Raise SourceError, with git's own words, for a repository without a commit."""
     if not part.head:
@@ -232,8 +242,7 @@ def is_populated(directory: Path) -> bool:
         return True
     if not pointer.is_file():
         return False
-    place = pointer.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
-    return (directory / place / "HEAD").is_file()
+    return (pointed_to(pointer) / "HEAD").is_file()
 
 
 def head_and_place(git: Git) -> tuple[str, Path]:

@@ -16,7 +16,7 @@ from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.lock.file import read_lock
 from rocm_wheels.sources.patches.sets import PatchSet, line_of, lines_of, read_patch_set
 from rocm_wheels.sources.pins.choose import Pin
-from rocm_wheels.sources.state import State, read_state
+from rocm_wheels.sources.state import State
 
 if TYPE_CHECKING:  # a build has a lock, and no use for all that a checkout needs
     from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
@@ -92,17 +92,13 @@ def check_checkout(
 
     Raises SourceError: the commit is the locked one, so that it is the lock that is wrong.
     """
-    git = Git(result.directory, env)
-    locked = file.project(request.project.name)
-    trees = [f"{locked.commit}^{{tree}}"] if locked.tree is not None else []
-    place, _, tree = git.text("rev-parse", "--absolute-git-dir", *trees).partition("\n")
-    state = read_state(Path(place))
-    assert state is not None
-    found = []
-    if tree != (locked.tree or ""):
+    locked, tree, found = file.project(request.project.name), result.tree, []
+    if locked.tree is not None and tree is None:
+        tree = Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
+    if locked.tree not in (None, tree):
         found.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
     if request.submodules:
-        found += _other_submodules(locked, state)
+        found += _other_submodules(locked, result.state)
     elif locked.submodules:
         log.note(f"--no-submodules: the {len(locked.submodules)} in {file.path} are left out")
     if found:

@@ -119,6 +119,9 @@ def _fetch_all(git: Git, wanted: Wanted, target: str, space: str, transport: Tra
 
 def _transfer(git: Git, wanted: Wanted, arguments: Sequence[str], transport: Transport) -> None:
     asking = git.setting(*transport.settings)
+    if not any((objects_of(git) / "pack").glob("*.pack")):
+        # the first comes as one file, however small: hundreds of files are slow to write, and not synced
+        asking = asking.setting("fetch.unpackLimit=1")
     if not wanted.trusted:
         asking = asking.using(GIT_PROTOCOL_FROM_USER="0")
     options = [argument for argument in arguments if argument.startswith("-")]

@@ -99,16 +99,6 @@ def plan(tree: Sequence[Part], lefts: Mapping[str, Left], series: Series, stage:
     return dict(reversed(new.items()))
 
 
-def standing(parts: Sequence[Part], lefts: Mapping[str, Left]) -> list[Part]:
-    """Return the repositories of a tree in which ``lefts``, commits all of them, are checked out."""
-    return [
-        replace(part, head=left.head, tree=left.tree, link=left.head if part.path else "")
-        if (left := lefts[part.path]).head != part.head
-        else part
-        for part in parts
-    ]
-
-
 def write(parts: Sequence[Part], old: Mapping[str, Left], new: Mapping[str, Left]) -> None:
     """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
 
