@@ -298,6 +298,20 @@ def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None:
+    with pytest.raises(DataError) as wrong:
+        parse(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
+    first, *others = wrong.value.message.split("\n")
+    assert first == "f:3:1: one: it must be a whole number, or it must be '' (found 'x')"
+    assert len(others) == 100 and others[-2].startswith("f:4:") and others[-1] == "and 4,901 more"
+    with pytest.raises(DataError) as wrong:
+        parse(NAMED + "a: 1\n" * 150, Machine, name="f")
+    assert wrong.value.message.split("\n")[-2:] == [
+        "f:102:1: a is given twice, in line 3 too: leave one",
+        "and 50 more",
+    ]
+
+
 @pytest.mark.usefixtures("loader")
 def test_values_stay_text_and_names_stand_for_values() -> None:
     text = "name: 3.10\nos: !!str linux\ntags: {a: &a [on, 1_0], b: *a, c: [~, null]}\none: '7'\n"
@@ -351,7 +365,7 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(DataError, match="has more than 16 MiB"):
+    with pytest.raises(DataError, match="has more than 4 MiB"):
         read_text(path)
     with pytest.raises(DataError, match="cannot read"):
         read_text(tmp_path)

@@ -18,7 +18,7 @@ from rocm_wheels.words import counted, did_you_mean
 
 _SHOWN = 80  # letters of a value that is repeated in a message
 SPELLED, PLACED = "spelled", "placed"  # what `reading.spelled` and `reading.fault` raise
-_IN_A_LINE = 5  # sentences
+MOST, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
 _PLAIN = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _EMPTY = "must not be empty"
@@ -124,16 +124,21 @@ SENTENCES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
 def faults_of(error: ValidationError, model: Any) -> list[Fault]:
     """Return what is wrong with values for a model, or a type: a sentence for each place, in its order.
 
-    Of an error that has no sentence here, pydantic's own words are shown as such.
+    The first ``MOST`` are looked at. Of an error that has no sentence here, pydantic's own words are shown.
     """
-    return list(_together(_fault(one, model) for one in error.errors(include_url=False)))
+    return list(_together(_fault(one, model) for one in error.errors(include_url=False)[:MOST]))
 
 
 def say(error: ValidationError, model: Any) -> str:
     """Return the same in a line, for documents in which no person would look for line and column."""
     said = [str(fault) for fault in faults_of(error, model)]
-    more = [f"and {len(said) - _IN_A_LINE} more"] if len(said) > _IN_A_LINE else []
-    return "; ".join(said[:_IN_A_LINE] + more)
+    left_out = len(said) - _IN_A_LINE + max(0, error.error_count() - MOST)
+    return "; ".join(said[:_IN_A_LINE] + and_more(left_out))
+
+
+def and_more(number: int) -> list[str]:
+    """Return what ends a list of faults that leaves so many out; nothing where it leaves none out."""
+    return [f"and {number:,} more"] if number > 0 else []
 
 
 def dotted(place: Place) -> str:

@@ -14,11 +14,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.errors import DataError
-from rocm_wheels.records.faults import PLACED, SPELLED, faults_of
+from rocm_wheels.records.faults import MOST, PLACED, SPELLED, and_more, faults_of
 from rocm_wheels.records.shapes import required
 from rocm_wheels.records.tree import Mark, Place, Tree, read_tree
 
-_LARGEST = 16 << 20  # bytes: the largest lock of all projects is far below one of them
+_TOLD = 100  # faults of a file
+_LARGEST = 4 << 20  # bytes: the largest lock of all projects is far below one of them
 _OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -104,22 +105,22 @@ def parse(text: str, model: type[R], *, name: str) -> R:
     tree = read_tree(text, name=name)
     if tree.value is None and (needed := required(model)):
         raise DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
-    wrong = list(tree.faults)
+    wrong, number = list(tree.faults), len(tree.faults)
     try:
         record = model.model_validate({} if tree.value is None else tree.value)
     except ValidationError as cause:
-        wrong += _faults(cause, tree, model)
+        own = _faults(cause, tree, model)
+        wrong, number = wrong + own, number + len(own) + max(0, cause.error_count() - MOST)
     if not wrong:
         return record
-    lines = [
-        f"{name}:{line}:{column}: {said}" for (line, column), said in sorted(wrong, key=lambda one: one[0])
-    ]
-    raise DataError("\n".join(lines))
+    wrong.sort(key=lambda one: one[0])
+    told = [f"{name}:{line}:{column}: {said}" for (line, column), said in wrong[:_TOLD]]
+    raise DataError("\n".join(told + and_more(number - len(told))))
 
 
 def _faults(error: ValidationError, tree: Tree, model: type[Record]) -> list[tuple[Mark, str]]:
     found = faults_of(error, model)
-    whole = [one for one in found if not any(one.place[: len(bad)] == bad for bad in tree.spoilt)]
+    whole = [one for one in found if not any(one.place[:n] in tree.spoilt for n in range(len(one.place) + 1))]
     said = [": ".join(filter(None, (str(one), one.purpose))) for one in whole]
     return [(_mark_of(one.place, tree), line) for one, line in zip(whole, said, strict=True)]
 
