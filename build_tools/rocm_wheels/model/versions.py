@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.errors import DataError, SdkError, SourceError, UsageError
@@ -33,6 +32,20 @@ def version_suffix(rocm_version: str, explicit: str | None = None) -> str:
     _version(rocm_version, "the version of the ROCm SDK", SdkError)
     prefix = "devrocm" if "dev" in rocm_version else "rocm"
     return f"+{prefix}{rocm_version.replace('+', '-')}"
+
+
+def with_parts(suffix: str, *parts: str) -> str:
+    """Return a suffix with parts before what it says: ``+rocm10.1`` → ``+nightly20261122.17.rocm10.1``.
+
+    Raises UsageError for a suffix that is no local part (``.post1``), which nothing can stand before.
+    """
+    if not parts:
+        return suffix
+    if suffix and not suffix.startswith("+"):
+        raise UsageError(
+            f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
+        )
+    return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
 
 
 def base_version(source: Path, file: str = "version.txt") -> str:
@@ -132,6 +145,8 @@ def rocm_requirement(rocm_version: str) -> str:
 
 def check_requirement(text: str) -> str:
     """Return ``text`` when it is a requirement on one exact version (PEP 508). Raises UsageError."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         specifiers = [(s.operator, s.version) for s in Requirement(text).specifier]
     except InvalidRequirement as cause:

@@ -15,7 +15,6 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.model.lock import Lock, LockedProject, LockedSubmodule
 from rocm_wheels.model.project import build_order, load_project
 from rocm_wheels.records import Record, parse, read_text
-from rocm_wheels.sources.lock import manifest
 from rocm_wheels.sources.lock.rules import (
     moved,
     refuse,
@@ -70,15 +69,18 @@ def parse_lock(text: str, *, name: str) -> Lock:
     found = parse(text, _Keys, name=name).model_extra or {}
     if not found:
         raise DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock -o FILE`")
-    if not found.keys() & _OWN_KEYS and manifest.looks_like_one(found):
-        return manifest.parse_manifest(text, name=name)
+    if not found.keys() & _OWN_KEYS:
+        from rocm_wheels.sources.lock import manifest
+
+        if manifest.looks_like_one(found):
+            return manifest.parse_manifest(text, name=name)
     return Lock.model_validate(dict(parse(text, _Checked, name=name)))
 
 
 def lock_text(lock: Lock) -> str:
     """Return the file's content: JSON, projects in the order of their builds, nothing without a value."""
     shown: dict[str, Any] = lock.model_dump(mode="json", exclude_none=True)
-    for empty in ("targets", "pythons"):
+    for empty in ("targets", "pythons", "names_torch"):
         if not shown[empty]:
             del shown[empty]
     order = [p.name for p in build_order(load_project(name) for name in lock.projects)]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import log
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.lock import Lock
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Platform, Project
@@ -19,6 +19,9 @@ from rocm_wheels.sources.lock.resolve import Wanted, reads_torch, resolve
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.sets import PatchSet, choose_set
 from rocm_wheels.sources.pins.choose import Spelling, choose_pin
+
+if TYPE_CHECKING:
+    from rocm_wheels.model.line_facts import Line
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class LockRequest:
     rocm: str | None = None
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    local_version: str | None = None
+    names_torch: bool = False
     checkouts: Path | None = None
     patches: Path | None = None
 
@@ -63,6 +68,11 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
                 f"but for {', '.join(released)}"
             )
         pythons = pythons or released
+    if request.names_torch and request.torch not in request.projects:
+        raise UsageError(
+            f"--name-torch: {request.torch.name} is not among the projects",
+            tip="lock it, too, or leave this out",
+        )
     wanted = [_wanted(project, request) for project in request.projects]
     own = next((one for one in wanted if one.project.name == request.torch.name), None)
     if own is None:
@@ -82,6 +92,8 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
         rocm=request.rocm,
         targets=request.targets,
         pythons=pythons,
+        local_version=request.local_version,
+        names_torch=request.names_torch,
         projects=found.projects,
     )
 

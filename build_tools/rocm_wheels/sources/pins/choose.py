@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from packaging.version import Version
+from typing import TYPE_CHECKING
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, SourceError, UsageError
-from rocm_wheels.model.line_facts import Line
 from rocm_wheels.model.project import Platform, Project, Source
-from rocm_wheels.model.versions import parse_base_version
 from rocm_wheels.sources.pins.files import REF_OPTION, FolderFiles, TreeFiles, parse_commit, parse_version
 from rocm_wheels.sources.pins.related_commits import FILE_NAME, parse_related_commits
+
+if TYPE_CHECKING:
+    from rocm_wheels.model.line_facts import Line
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,10 @@ def _tip(spelling: Spelling) -> str:
 
 def _check_line(torch: TreeFiles, line: Line) -> None:
     """Raise SourceError when the torch tree, which pins, is not of the line that was asked for."""
+    from packaging.version import Version
+
+    from rocm_wheels.model.versions import parse_base_version
+
     found = torch.text("version.txt")
     if found is None:
         raise DataError(
