@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.model.project import load_project
+from rocm_wheels.sources import populate
 from rocm_wheels.sources.checkout import checkout
 from rocm_wheels.sources.pins.choose import Pin
 from rocm_wheels.sources.request import CheckoutRequest, CheckoutResult
@@ -226,11 +229,35 @@ def test_killed_before_the_tree_is_touched(upstream: Upstream, tmp_path: Path, w
     assert upstream.git(module, "rev-parse", f"kept-{head[:12]}") == head
 
 
+@pytest.mark.parametrize("at", range(1, 5))
+def test_killed_while_a_submodule_is_connected(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Between its places in its parent's configuration and in its own, its pointer and its files."""
+    killed, extend, numbers = Killed(upstream, tmp_path), populate._extend, count(1)
+    whole = killed.again("main")
+    wanted = content(killed.tree)
+    shutil.rmtree(killed.tree)
+
+    def cut(config: Path, lines: str) -> None:
+        extend(config, lines)
+        if next(numbers) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(populate, "_extend", cut)
+        killed.run("main", len(wanted) * 1000, "before")  # no command is cut
+    result = killed.again("main")
+    assert (result.head, result.state.left, content(killed.tree)) == (whole.head, whole.state.left, wanted)
+    assert killed.rescued() == []
+    assert upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none") == ""
+
+
 def test_a_submodule_whose_clone_was_cut(upstream: Upstream, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)
     log = killed.run("main", 0, "after")
     shutil.rmtree(killed.tree)
-    killed.run("main", len(log) - log[::-1].index("submodule"), "before")
+    killed.run("main", log.index("checkout") + 1, "after")  # the root's
     place = killed.tree / ".git/modules/third_party/middle"
     shutil.rmtree(place)
     upstream.git(tmp_path, "init", "-q", f"--separate-git-dir={place}", "tree/third_party/middle")

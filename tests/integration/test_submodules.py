@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,47 @@ def test_a_submodule_of_an_older_git(tree: Tree, upstream: Upstream) -> None:
     assert not place.exists()
     assert (module / ".git").is_dir()
     assert (module / "deep dir/deep.cu").read_text() == "cuda deeper\n"
+    assert tree.is_sound()
+
+
+CHOICES = {  # configuration of the user's → how often `git submodule update` is started
+    "": 0,
+    "[submodule]\n\tfetchJobs = 2\n": 0,
+    "[submodule]\n\tactive = .\n": 1,
+    '[submodule "third_party/middle"]\n\tupdate = merge\n': 1,
+}
+
+
+@pytest.mark.parametrize("said", CHOICES)
+def test_what_is_left_is_what_git_leaves(tree: Tree, upstream: Upstream, tmp_path: Path, said: str) -> None:
+    name = 'as "it" \\ is'
+    upstream.git("root", "submodule", "--quiet", "add", "--name", name, "../inner", "third party/a 'b' ;#")
+    upstream.commit("root", "odd")
+    (tmp_path / "home/.gitconfig").write_text(said)
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    upstream.env["GIT_TRACE2_EVENT"] = str(trace)
+    tree.checkout()
+    del upstream.env["GIT_TRACE2_EVENT"]
+    lines = [line for file in trace.iterdir() for line in file.read_text().splitlines()]
+    assert (
+        sum('"event":"start"' in line and '"--init","--recursive"' in line for line in lines) == CHOICES[said]
+    )
+
+    theirs = replace(tree, directory=tmp_path / "theirs")
+    upstream.git("", "clone", "-q", tree.origin, str(theirs.directory))
+    theirs.git("submodule", "--quiet", "update", "--init", "--recursive")
+    names = ["third_party/middle", "third_party/middle/deep dir", "third party/a 'b' ;#"]
+
+    def seen(tree: Tree) -> list[object]:
+        known = [tree.git("config", "--local", "--list", where=where).splitlines() for where in ("", *names)]
+        ours = [sorted(one for one in lines if re.match(r"submodule|core\.worktree", one)) for lines in known]
+        pointers = [(tree.directory / where / ".git").read_text() for where in names]
+        heads = [tree.git("rev-parse", "HEAD", "HEAD^{tree}", where=where) for where in names]
+        named = [tree.git("rev-parse", "--symbolic-full-name", "HEAD", where=where) for where in names]
+        return [ours, pointers, heads, named, content(tree.directory)]
+
+    assert seen(tree) == seen(theirs)
     assert tree.is_sound()
 
 

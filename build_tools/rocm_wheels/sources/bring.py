@@ -17,7 +17,7 @@ from rocm_wheels.sources.hipify import settled, translate, untranslated
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import under_way
-from rocm_wheels.sources.network.prefetch import Here, fetch_submodules
+from rocm_wheels.sources.network.prefetch import Fetched, Here, fetch_submodules
 from rocm_wheels.sources.patches.apply import refuse_early, stage
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.prepare import Ready
@@ -44,7 +44,7 @@ def bring(
     parts = _with_own_work_safe(git, place, state, ready)
     ours = written_by_us(parts, state)
     protect.refuse_in_the_way(git, commit, ours)
-    links = _fetch_submodules(request, git, place, parts, ready)
+    modules = _fetch_submodules(request, git, place, parts, ready)
     way_back = undo.remember(parts, state, ours) if request.patched_with else None
     with under_way(place):  # killed here, git leaves locks, and no operation is noted yet
         # refused, it stays; relative submodules need it from here on
@@ -54,7 +54,7 @@ def bring(
     new = _wanted_state(request, commit)
     write_state(place, replace(state or new, operation="checkout"))
     moved = any(part.path for part in parts) or known.knows_submodules
-    parts = write_files(parts, place, commit, ours, links=links, moved=moved)
+    parts = write_files(parts, place, commit, ours, modules=modules, moved=moved)
     tree, final = parts[0].tree, request.patches is None
     hipified = _is_left_plain(request) and request.commit_hipify
     new = replace(new, left=tag_all(parts, hipified=hipified, fetched=final))
@@ -88,8 +88,8 @@ def _with_own_work_safe(git: Git, place: Path, state: State | None, ready: Ready
 
 def _fetch_submodules(
     request: CheckoutRequest, git: Git, place: Path, parts: Sequence[Part], ready: Ready
-) -> set[str]:
-    """Fetch the commits of all submodules, and return their paths."""
+) -> Fetched:
+    """Fetch the commits of all submodules."""
     allowed = git.setting("protocol.file.allow=always") if request.local_origin else git
     return fetch_submodules(
         Here("", allowed, place, request.pin.origin, ready.commit),

@@ -12,6 +12,8 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.sources.commits import tag_upstream
 from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, scan_ignored
 from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.network.prefetch import Fetched
+from rocm_wheels.sources.populate import populate
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
     Part,
@@ -36,14 +38,14 @@ def written_by_us(parts: Sequence[Part], state: State | None) -> list[str]:
 
 
 def write_files(
-    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, links: set[str], moved: bool
+    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, modules: Fetched, moved: bool
 ) -> list[Part]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
-    The commits of its submodules, ``links`` (none: not wanted), must be there: no server is asked.
+    The commits of its submodules, ``modules`` (none: not wanted), must be there: no server is asked.
     ``moved``: those that git knows may come from elsewhere now. Returns the repositories then.
     """
-    git = old[0].git
+    git, links = old[0].git, modules.paths
     remove_files(git.directory, ours)
     for part in old:
         (part.place / OWN_FOLDER / SIDE_INDEX).unlink(missing_ok=True)
@@ -51,7 +53,7 @@ def write_files(
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in links):
             put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
-    if links:
+    if links and not (modules.new is not None and populate(git, place, modules.new)):
         _update_submodules(git, moved=moved)
     new = repositories(git)
     if links:

@@ -24,8 +24,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f]|\A-")
 class Submodule:
     """What ``.gitmodules`` says of one: ``url`` may be relative to the parent's; ``None``: none is given.
 
-    ``wanted``: ``update = none`` is not said, with which git leaves a submodule alone. ``shallow``:
-    its history need not be fetched.
+    ``wanted``: ``update = none`` is not said, with which git leaves a submodule alone. ``plain``: nothing
+    is said of how it is updated. ``shallow``: its history need not be fetched.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Submodule:
     url: str | None
     wanted: bool = True
     shallow: bool = False
+    plain: bool = True
 
 
 def parse(listed: str, *, name: str) -> dict[str, Submodule]:
@@ -63,7 +64,8 @@ def parse(listed: str, *, name: str) -> dict[str, Submodule]:
         if path in found:
             raise SourceError(f"{name}: {path} is the path of {found[path].name} and of {section}")
         shallow = (values.get("shallow") or "").lower() in {"true", "yes", "on", "1"}
-        found[path] = Submodule(section, path, url or None, values.get("update") != "none", shallow)
+        wanted, plain = values.get("update") != "none", "update" not in values
+        found[path] = Submodule(section, path, url or None, wanted, shallow, plain)
     return found
 
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rocm_wheels import log, parallel
 from rocm_wheels.errors import SourceError
@@ -61,6 +62,27 @@ class _Link:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
+class Arrived(NamedTuple):
+    """A submodule whose commit has come: its path, and its parent's, from the root; ``folder`` is its own."""
+
+    path: str
+    parent: str
+    name: str
+    url: str
+    commit: str
+    folder: Path
+
+
+class Fetched(NamedTuple):
+    """``paths`` of the root's submodules, and ``new``: all that were fetched, to any depth.
+
+    ``new`` is ``None`` when git has a choice, by what is there or by what is said of one.
+    """
+
+    paths: set[str]
+    new: Sequence[Arrived] | None = None
+
+
 def fetch_submodules(
     root: Here,
     there: Mapping[str, Path],
@@ -69,23 +91,26 @@ def fetch_submodules(
     wanted: bool,
     depth: int | None,
     transport: Transport,
-) -> set[str]:
+) -> Fetched:
     """Have the commits of all submodules, recursively, if they are ``wanted``. No file is touched.
 
-    Returns where the root's are. For somebody who holds the tree. ``there``: the repositories of the
+    For somebody who holds the tree. ``there``: the repositories of the
     submodules that are in it; ``known``: the root's configuration. Raises SourceError: a server, a
     submodule without URL, names that clash on this disk (looked for in the root alone when submodules are
     not wanted).
     """
     if not wanted and not _ignores_case(known):
-        return set()
+        return Fetched(set())
     files = entries(root.git, root.commit)
     if not wanted:
         refuse_clash((entry.path for entry in files), root.words)
-        return set()
+        return Fetched(set())
     with under_way(root.folder):
-        _Prefetch(root, there, known, depth=depth, transport=transport).run(files)
-    return {entry.path for entry in files if entry.mode == GITLINK}
+        run = _Prefetch(root, there, known, depth=depth, transport=transport)
+        run.run(files)
+    return Fetched(
+        {entry.path for entry in files if entry.mode == GITLINK}, run.arrived if run.plain else None
+    )
 
 
 class _Prefetch:
@@ -102,6 +127,8 @@ class _Prefetch:
     ) -> None:
         self.root, self.there, self.known = root, there, known
         self.depth, self.ignore_case, self.transport = depth, _ignores_case(known), transport
+        self.arrived: list[Arrived] = []
+        self.plain = not any(_is_choice(key) for key in known.values)
 
     def run(self, files: Sequence[Entry]) -> None:
         """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
@@ -139,6 +166,9 @@ class _Prefetch:
             if _is_updated(module, own) and module.url is not None:
                 url = resolve_url(here.origin, module.url)
                 found.append(_Link(here, module, link.object, url))
+                self.plain &= module.plain and f"{module.path}{module.name}{url}".isprintable()
+            else:
+                self.plain = False
         _refuse_nested([link.module.name for link in found], here)
         return found
 
@@ -168,6 +198,9 @@ class _Prefetch:
         if fresh or _is_unborn(git, folder):
             # cut before its files are written, git would find no revision to go on from
             write_whole(folder / "HEAD", f"{link.commit}\n")
+        self.plain &= fresh
+        new = Arrived(link.path, link.parent.path, link.module.name, link.url, link.commit, folder)
+        self.arrived.append(new)
         here = Here(link.path, git, folder, link.url, link.commit)
         return None, self.links(here, entries(git, link.commit))
 
@@ -204,6 +237,11 @@ class _Prefetch:
         if folder.exists():  # the beginning of a clone that was killed
             _discard(folder)
         new.rename(folder)
+
+
+def _is_choice(key: str) -> bool:
+    """Tell whether a key of the configuration says something of a submodule, or which are active."""
+    return key.startswith("submodule.") and (key.count(".") > 1 or key == "submodule.active")
 
 
 def _is_unborn(git: Git, folder: Path) -> bool:
