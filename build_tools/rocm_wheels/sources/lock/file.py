@@ -80,7 +80,7 @@ def parse_lock(text: str, *, name: str) -> Lock:
 def lock_text(lock: Lock) -> str:
     """Return the file's content: JSON, projects in the order of their builds, nothing without a value."""
     shown: dict[str, Any] = lock.model_dump(mode="json", exclude_none=True)
-    for empty in ("targets", "pythons", "names_torch"):
+    for empty in ("targets", "pythons"):
         if not shown[empty]:
             del shown[empty]
     order = [p.name for p in build_order(load_project(name) for name in lock.projects)]

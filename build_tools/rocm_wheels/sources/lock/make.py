@@ -48,8 +48,6 @@ class LockRequest:
     rocm: str | None = None
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
-    local_version: str | None = None
-    names_torch: bool = False
     checkouts: Path | None = None
     patches: Path | None = None
 
@@ -68,11 +66,6 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
                 f"but for {', '.join(released)}"
             )
         pythons = pythons or released
-    if request.names_torch and request.torch not in request.projects:
-        raise UsageError(
-            f"--name-torch: {request.torch.name} is not among the projects",
-            tip="lock it, too, or leave this out",
-        )
     wanted = [_wanted(project, request) for project in request.projects]
     own = next((one for one in wanted if one.project.name == request.torch.name), None)
     if own is None:
@@ -92,8 +85,6 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
         rocm=request.rocm,
         targets=request.targets,
         pythons=pythons,
-        local_version=request.local_version,
-        names_torch=request.names_torch,
         projects=found.projects,
     )
 
