@@ -12,6 +12,7 @@ from source_trees import enter
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
+from rocm_wheels.sources.lock.file import read_lock
 
 OPTIONS = ["--rocm-version", "7.10.0a1", "--pytorch-rocm-arch", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
@@ -140,11 +141,12 @@ def configure(servers: Servers, **settings: str) -> None:
     "settings",
     [
         {"uploadpack_allowFilter": "true"},
+        {"uploadpack_allowFilter": "true", "uploadpackfilter_blob:limit_allow": "false"},
         {"uploadpack_allowFilter": "false"},
         {"protocol_version": "0"},
         {"protocol_version": "0", "uploadpack_allowFilter": "true", "uploadpack_allowAnySHA1InWant": "true"},
     ],
-    ids=["filters", "no filters", "branches only", "old, but helpful"],
+    ids=["filters", "one filter", "no filters", "branches only", "old, but helpful"],
 )
 def test_servers_of_every_kind_give_the_same_lock(servers: Servers, settings: dict[str, str]) -> None:
     configure(servers, protocol_version="2", uploadpack_allowFilter="true")
@@ -284,6 +286,9 @@ WRONG = [
     (("-o", "x", "--pytorch-rocm-arch", ""), 2, "names no GPU target"),
     (("-o", "x", "--python", "python3"), 2, "--python: 'python3' is not a Python"),
     (("-o", "x", "--python", ","), 2, "--python names no Python"),
+    (("-o", "x", "--local-version", "A"), 2, "--local-version 'A': it must be small letters and digits"),
+    (("-o", "x", "--local-version", "n{day}"), 2, "--local-version 'n{day}': it must be small letters"),
+    (("-o", "x", "--local-version", "n.cu128"), 2, "cu128 would say what the wheels are built for"),
     (("-o", "x", "--platform", "plan9"), 2, "'plan9' is not one of"),
     (("-o", "x", "--platform", "windows", "--project", "apex"), 2, "apex is not built on windows"),
     (("-o", "x", "--patch-dir", "nowhere"), 2, "--patch-dir nowhere is not a folder"),
@@ -393,6 +398,32 @@ def test_what_cannot_be_updated(servers: Servers) -> None:
     (servers.work / "without.lock").write_text(json.dumps(lock))
     message = "triton: the lock has no pytorch, whose commit pinned them"
     assert message in servers.run("lock", "update", "without.lock", "triton", code=2)[1]
+
+
+def test_versions_tell_builds_and_torches_apart(shared: Servers) -> None:
+    """Two nights, or two torches of a night, have torchaudio of one version; an index has a name once."""
+    words = ["--rocm-version", "7.10.0", "--local-version", "nightly{date}.17", "--name-torch"]
+    shared.lock("-o", "l", *words, SOURCE_DATE_EPOCH="1800000000")
+    lock = shared.read("l")
+    assert (lock["local_version"], lock["named_torch"]) == ("nightly20270115.17", "1.0")
+    shared.run("lock", "update", "l", "triton")
+    assert shared.read("l") == lock
+    (shared.work / "old").write_text(json.dumps({**lock, "named_torch": "0.9"}))
+    shared.run("lock", "update", "old", "pytorch")  # another torch is another name
+    assert shared.read("old") == lock
+    shared.run("lock", "manifest", "l", "-o", "m.json")
+    said = {name: one["version"] for name, one in shared.read("m.json").items() if name != "schema_version"}
+    assert said == {
+        "triton": "3.5.0+nightly20270115.17.torch1.0.rocm7.10.0",
+        "pytorch": "1.0+nightly20270115.17.rocm7.10.0",
+        "pytorch_audio": "2.9.1+nightly20270115.17.torch1.0.rocm7.10.0",
+    }
+    assert read_lock(shared.work / "m.json").rocm == "7.10.0"
+    shared.lock("-o", "plain", "--local-version", "")  # as a workflow that was told nothing
+    assert not {"local_version", "named_torch"} & set(shared.read("plain"))
+    assert "local_version" in shared.run("lock", "diff", "plain", "l")[0]
+    alone = ("-o", "x", "--line", "2.13", "--project", "triton", "--name-torch")
+    assert "--name-torch: pytorch is not among" in shared.run("lock", *alone, code=2)[1]
 
 
 def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:

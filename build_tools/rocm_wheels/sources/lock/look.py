@@ -1,15 +1,15 @@
 """What is in a commit that nobody has checked out: its tree, a few of its files, its submodules.
 
 It is read where it is at hand: in a checkout, in a mirror. Else the commit alone is fetched into a
-repository that is thrown away, without the content of its files, and then the few files that are
-read. A server that cannot leave content out sends all of it; one that gives out branches only is asked
-for those.
+repository that is thrown away, without the content of its files but for tiny ones (a version, a pin), and
+then those of the few that are read which did not come. A server that cannot leave content out sends all of
+it; one that gives out branches only is asked for those.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,8 @@ from rocm_wheels.sources.network.transport import Transport, tried
 from rocm_wheels.sources.trees import GITLINK, Entry, blobs, entries, has_object, is_populated, is_whole
 
 _ONLY_BRANCHES = re.compile(r"unadvertised object", re.IGNORECASE)
-_NO_CONTENT = ("remote.origin.promisor=true", "remote.origin.partialclonefilter=blob:none")
+_TINY, _NO_CONTENT = "blob:limit=100", "blob:none"  # bytes; what a server allows (uploadpackfilter.*)
+_NO_SUCH_FILTER = re.compile(r"filter '[^']*' not supported")  # git's upload-pack.c
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,19 @@ class Library:
         return git, tree
 
     def _fetch(self, git: Git, place: Place, *words: str, content: bool = False) -> None:
+        try:
+            self._transfer(git, place, words, "" if content else _TINY)
+        except SourceError as refused:
+            if content or not _NO_SUCH_FILTER.search(str(refused)):
+                raise
+            self._transfer(git, place, words, _NO_CONTENT)
+
+    def _transfer(self, git: Git, place: Place, words: Sequence[str], content: str) -> None:
+        """Fetch into a repository; ``content``: git's filter of what comes (all of it where it is empty)."""
         shown = hide_credentials(place.origin)
-        partial = () if content else _NO_CONTENT
-        own = git.setting(*partial, f"remote.origin.url={place.origin}", *self._transport.settings)
+        partial = ("remote.origin.promisor=true", f"remote.origin.partialclonefilter={content}")
+        own = git.setting(f"remote.origin.url={place.origin}", *self._transport.settings)
+        own = own.setting(*partial) if content else own
         if place.local:
             own = own.setting("protocol.file.allow=always")
         elif place.path and not remote.is_server(place.origin):  # the user did not name it
