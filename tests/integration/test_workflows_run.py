@@ -42,6 +42,9 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+NIGHT = r"nightly20\d{6}\.17\.1"  # in the versions of its wheels
+
+
 def said(night: Night, job: str, step: str) -> str:
     return night.runner.jobs[f"nightly.yml/line[0]/{job}"].said(step)
 
@@ -79,6 +82,7 @@ def test_jobs_run_as_the_workflow_says(night: Night) -> None:
 def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
     lock = json.loads((night.runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
     assert lock["rocm"] == ROCM and lock["pythons"] == sorted(night.pythons)
+    assert re.fullmatch(NIGHT, lock["local_version"])
     audio = set()
     for family in FAMILIES:
         (document,) = (night.store / "v2-staging" / family / "sets").glob("*/set.json")
@@ -86,6 +90,9 @@ def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
         assert len(staged["files"]) == len(night.projects) * len(night.pythons)
         code = {target for file in staged["files"] for target in file.get("targets", ())}
         assert code == set(gfx_families()[family])
+        for file in staged["files"]:  # the next night, and other torches of this one, have other names
+            torch = "" if file["project"] == "torch" else r"torch2\.13\.0a0\."
+            assert re.search(rf"[+.]{NIGHT}\.{torch}rocm7\.1\.0\.miniature$", file["version"]), file
         audio |= {file["sha256"] for file in staged["files"] if file["project"] == "torchaudio"}
     assert len(audio) == len(night.pythons), "one for all families"
 
@@ -279,7 +286,7 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     test, results = (runner.jobs[f"{ONE_SET}/{job}[{number}]"] for job in ("test", "results"))
     installed = test.said("install from the index of the set")
     assert re.search(r"making \S+/work/tested \(Python \S+, new, of \S+/tools/\S+\)", installed)
-    assert "torch 2.13.0a0+rocm7.1.0.miniature (built for rocm), " in installed
+    assert re.search(rf"torch 2\.13\.0a0\+{NIGHT}\.rocm7\.1\.0\.miniature \(built for rocm\), ", installed)
     assert all(re.search(rf"[ :]{name} ", installed) for name in night.projects)
     assert "sees no AMD GPU" in test.said("smoke tests")
     assert "smoke: fail" in results.said("write it down")

@@ -236,7 +236,13 @@ class Runner:
         return ended.stdout
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:
-        said = {"event_name": self.event, "ref": "refs/heads/main", "run_id": "4711", "run_attempt": "1"}
+        said = {
+            "event_name": self.event,
+            "ref": "refs/heads/main",
+            "run_id": "4711",
+            "run_number": "17",
+            "run_attempt": "1",
+        }
         said |= self.about
         return {**said, "workspace": str(workspace)} if workspace is not None else said
 

@@ -47,6 +47,8 @@ def full() -> Lock:
         rocm="7.10.0a1+x",
         targets=("gfx942", "gfx90a:xnack+"),
         pythons=("3.12", "3.14t"),
+        local_version="nightly20261122.17",
+        named_torch="2.9.0",
         projects={
             "pytorch_vision": project(version="0.24.0"),
             "pytorch": project(
@@ -150,6 +152,7 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
         ('"7.10.0a1+x"', '"new"', "l:5:2: rocm: it is not a version"),
         ('"gfx942"', '"gfx9999"', "l:6:2: targets: .*gfx9999 is no GPU"),
         ('"3.12"', '"2.7"', "pythons.0: it is not a Python"),
+        ('"nightly20261122.17"', '"rocm7"', "local_version: rocm7 would say what the wheels are built for"),
         ('"platform": "linux"', '"platform": "plan9"', "l:3:2: platform: it must be linux or windows"),
         ('"submodules": {}', '"submodules": null', "submodules: it must be keys with values"),
         ("{", "", "not valid YAML|is not a known key|must be"),

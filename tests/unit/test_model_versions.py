@@ -24,6 +24,7 @@ from rocm_wheels.model.versions import (
     stated_version,
     version_suffix,
     wheel_version,
+    with_parts,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -236,3 +237,26 @@ def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
 def test_a_version_that_a_python_file_does_not_state(text: str, message: str) -> None:
     with pytest.raises(DataError, match=message.replace("+", r"\+")):
         stated_version(text, "__version__", name="f")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "parts", "whole"),
+    [
+        ("+rocm10.1", (), "+rocm10.1"),
+        ("+rocm10.1", ("nightly20261122.17", "torch2.13.0"), "+nightly20261122.17.torch2.13.0.rocm10.1"),
+        ("", ("a",), "+a"),
+        (".post1", (), ".post1"),
+    ],
+)
+def test_parts_stand_before_what_a_suffix_says(suffix: str, parts: tuple[str, ...], whole: str) -> None:
+    assert with_parts(suffix, *parts) == whole
+    if parts:
+        with pytest.raises(UsageError, match="leaves no place"):
+            with_parts(".post1", *parts)
+
+
+def test_a_later_night_is_a_later_version_and_the_number_of_a_run_counts() -> None:
+    """Within one day by number, not by letters; dates have the same length."""
+    parts = ["nightly20261121.9.1", "nightly20261122.9.1", "nightly20261122.10.1", "nightly20261122.10.2"]
+    versions = [Version(f"2.13.0{with_parts('+rocm10.1', part)}") for part in parts]
+    assert versions == sorted(versions) and len({*versions}) == 4

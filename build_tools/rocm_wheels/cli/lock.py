@@ -76,6 +76,18 @@ def _command() -> click.Group:
                 help="Pythons to build for, by commas [default: the line's].",
             ),
             click.Option(
+                ["--local-version"],
+                metavar="TEXT",
+                help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
+                " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
+            ),
+            click.Option(
+                ["--name-torch"],
+                is_flag=True,
+                help="Have the version of torch in those of all others, so that one index can have sets of"
+                " several torches.",
+            ),
+            click.Option(
                 ["--platform"],
                 type=click.Choice(["linux", "windows"]),
                 default=checkout_options.platform(),
@@ -180,6 +192,8 @@ def _request(given: Mapping[str, Any]) -> LockRequest:
         rocm=given["rocm_version"],
         targets=parse_targets(arch) if arch is not None else (),
         pythons=_pythons(given["pythons"]),
+        local_version=_local_version(given["local_version"]),
+        names_torch=given["name_torch"],
         checkouts=checkouts_of(given),
         patches=patch_folder(given),
     )
@@ -218,6 +232,19 @@ def _wishes(given: Mapping[str, Any], chosen: set[str]) -> dict[str, Wish]:
             check_ref(ref)
         wishes[name] = Wish(ref, None if origin is None else origin_of(origin, Path.cwd())[0])
     return wishes
+
+
+def _local_version(text: str | None) -> str | None:
+    """Return what is to be in all versions; of nothing, nothing: workflows have an empty one by default."""
+    from rocm_wheels.cli.index_change import now
+    from rocm_wheels.sources.lock.rules import wrong_local
+
+    if not text:
+        return None
+    said = text.replace("{date}", now(environment())[:10].replace("-", ""))
+    if wrong := wrong_local(said):
+        raise UsageError(f"--local-version {text!r}: {wrong}", tip="for example: nightly{date}.17")
+    return said
 
 
 def _pythons(text: str | None) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The lock: every repository of a set at one commit, and what it is to be built for.
 
 Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON in a fixed
-order (projects as they are built) and without a date: the same sources give the same bytes. No
-credentials are in it. ``sources.lock.file`` reads and writes it.
+order (projects as they are built) and without a date, unless versions are to have one: the same sources
+give the same bytes. No credentials are in it. ``sources.lock.file`` reads and writes it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record, spelled
 
+TORCH = "pytorch"
 ObjectId = Annotated[str, spelled(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
 Sha256 = Annotated[str, spelled(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")]
 
@@ -52,7 +53,12 @@ class LockedProject(Record):
 
 
 class Lock(Record):
-    """A whole set. ``rocm`` is a version of the ROCm packages; empty targets or Pythons leave them open."""
+    """A whole set. ``rocm`` is a version of the ROCm packages; empty targets or Pythons leave them open.
+
+    ``local_version`` stands in the versions of all wheels before ``+rocm…``: what tells builds of one version
+    apart. ``named_torch`` is the version of torch that the others have there, too, so that wheels for several
+    torches, which differ, have names that differ; it is also in a part of a lock that has no torch.
+    """
 
     lock_version: Literal["1"] = "1"
     platform: Platform = "linux"
@@ -60,4 +66,11 @@ class Lock(Record):
     rocm: str | None = None
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    local_version: str | None = None
+    named_torch: str | None = None
     projects: Mapping[str, LockedProject]
+
+    def local_parts(self, name: str) -> tuple[str, ...]:
+        """Return what a version has before ``+rocm…``: ``nightly20261122.17`` and ``torch2.13.0``, say."""
+        torch = f"torch{self.named_torch}" if self.named_torch and name != TORCH else ""
+        return tuple(part for part in (self.local_version, torch) if part)

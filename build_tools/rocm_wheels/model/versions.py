@@ -34,6 +34,20 @@ def version_suffix(rocm_version: str, explicit: str | None = None) -> str:
     return f"+{prefix}{rocm_version.replace('+', '-')}"
 
 
+def with_parts(suffix: str, *parts: str) -> str:
+    """Return a suffix with parts before what it says: ``+rocm10.1`` → ``+nightly20261122.17.rocm10.1``.
+
+    Raises UsageError for a suffix that is no local part (``.post1``), which nothing can stand before.
+    """
+    if not parts:
+        return suffix
+    if suffix and not suffix.startswith("+"):
+        raise UsageError(
+            f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
+        )
+    return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
+
+
 def base_version(source: Path, file: str = "version.txt") -> str:
     """Read the base version of a source tree. Raises DataError that names the file."""
     path = source / file

@@ -38,6 +38,7 @@ GIVEN = {
     "pythons": ("Pythons, by spaces", ...),
     "rocm_version": ("version of the ROCm packages", ...),
     "rocm_index": ("index that has the ROCm packages", ...),
+    "local_version": ("what tells these wheels from others of their versions; {date} is today's", ""),
     "build_image": ("image to build in, by digest; empty: on the machine itself", ""),
 }
 _ROWS = {
@@ -102,9 +103,10 @@ def build_line(pieces: Pieces) -> Workflow:
 def _lock(pieces: Pieces) -> Job:
     words = (
         'rocm-wheels lock --line "$LINE" --platform "$PLATFORM" --rocm-version "$ROCM" --python "$PYTHONS"'
-        f" -o {LOCK}"
+        f' --local-version "$LOCAL_VERSION" --name-torch -o {LOCK}'
     )
     given = {name: _SELECTED[name] for name in ("LINE", "PLATFORM", "ROCM", "PYTHONS")}
+    given["LOCAL_VERSION"] = "${{ inputs.local_version }}"
     return job(
         HOSTED,
         30,

@@ -41,7 +41,7 @@ _STORE: dict[str, tuple[str, Any]] = {
 _SET = {
     "family": ("what the set is of: a GPU family, or multi-arch", ...),
     "stager": ("label of the machine that stages it, which has the disk for all its wheels", ...),
-    **{name: about for name, about in GIVEN.items() if name != "build_image"},
+    **{name: about for name, about in GIVEN.items() if name not in {"build_image", "local_version"}},
     **_STORE,
 }
 _SAVING = {"save_cache": ("whether what is built is trusted to fill the compiler cache of others", True)}

@@ -39,6 +39,8 @@ _VARIABLES = {
 _DEFAULT = "main"
 _LINES = "rocm-wheels matrix --format github --trigger {} --rows lines --output lines"
 _ROW = {name: f"${{{{ matrix.{name} }}}}" for name in ("line", "platform", "families", "pythons", "layout")}
+# wheels of every run have names of their own: a release has final versions, unless somebody says otherwise
+_RUN = "{}{{date}}.${{{{ github.run_number }}}}.${{{{ github.run_attempt }}}}"
 _OF_LINUX = "${{{{ matrix.platform == 'linux' && vars.ROCM_WHEELS_{} || '' }}}}"
 
 
@@ -69,7 +71,11 @@ def nightly(pieces: Pieces, usual: Usual) -> Workflow:
 
 def release(pieces: Pieces, usual: Usual, channels: list[str]) -> Workflow:
     """Return ``release.yml``: builds, stages and tests; somebody promotes."""
-    given = {**_CHOSEN, "channel": ("channel whose gate judges", tuple(channels))}
+    given = {
+        **_CHOSEN,
+        "local_version": ("part of all versions before +rocm…, such as second; empty: none", ""),
+        "channel": ("channel whose gate judges", tuple(channels)),
+    }
     on = {"workflow_dispatch": {"inputs": inputs(given, by_hand=True)}}
     judged = "${{ inputs.channel }}"
     return _releasing(pieces, usual, "release", on, _asked("release"), channel=judged, promote=False)
@@ -175,6 +181,7 @@ def _releasing(
         **_called(trigger),
         "rocm_version": "${{ matrix.rocm }}",
         "rocm_index": usual.index(chosen=chosen),
+        "local_version": "${{ inputs.local_version }}" if trigger == "release" else _RUN.format(trigger),
         "store": store,
         "channel": channel,
         "promote": promote,

@@ -14,7 +14,7 @@ from rocm_wheels.machine import Machine, look_at_machine
 from rocm_wheels.model.flash_attention import aotriton_release
 from rocm_wheels.model.lines import line_of, newest_line
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.model.versions import base_version
+from rocm_wheels.model.versions import base_version, version_suffix, with_parts
 from rocm_wheels.pipeline.estimates import History, read_history
 from rocm_wheels.pipeline.facts.others import compilers_of, others_of
 from rocm_wheels.pipeline.facts.packages import files_digest, required_names
@@ -104,6 +104,11 @@ class Facts:
     def builds(self, name: str) -> bool:
         """Tell whether a project is built in this run."""
         return any(project.name == name for project in self.projects)
+
+    def suffix(self, rocm: str, name: str) -> str:
+        """Return what the version of a project's wheel has behind its base: of ROCm, and by the lock."""
+        parts = self.locked.lock.local_parts(name) if self.locked is not None else ()
+        return with_parts(version_suffix(rocm, self.request.version_suffix), *parts)
 
     def renewed(self, step: str, tag: str | None = None) -> Facts:
         """Return the facts after a step: its stamp; with ``tag``, what its environment has now.

@@ -11,7 +11,7 @@ from rocm_wheels.compile.trees import tree_key
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.model.flash_attention import FlashAttention, use_flash_attention
 from rocm_wheels.model.project import Project
-from rocm_wheels.model.versions import version_suffix, wheel_version
+from rocm_wheels.model.versions import wheel_version
 from rocm_wheels.pipeline.facts.gather import Facts, Tree
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.shell import kept_value
@@ -99,7 +99,7 @@ def _request(
     attention: FlashAttention | None,
 ) -> BuildRequest:
     asked, tree = facts.request, facts.trees[project.name]
-    suffix = version_suffix(ready.sdk.version, asked.version_suffix)
+    suffix = facts.suffix(ready.sdk.version, project.name)
     return BuildRequest(
         project=project,
         source=tree.source,

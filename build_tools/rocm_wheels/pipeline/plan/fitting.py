@@ -13,7 +13,7 @@ from rocm_wheels.audit.names import same_version
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import Project, load_project
-from rocm_wheels.model.versions import local_part, version_suffix
+from rocm_wheels.model.versions import local_part
 from rocm_wheels.pipeline.facts.gather import Facts
 from rocm_wheels.pipeline.facts.provided import Provided
 from rocm_wheels.pipeline.plan.step import BuiltAgainst
@@ -164,7 +164,7 @@ def usable_triton(facts: Facts, tag: str) -> tuple[Provided | None, str]:
     if found.faults:
         return None, f"triton is not built, and the installed one is faulty: {found.faults[0]}"
     assert python.ready is not None, "what is installed is known of environments that are ready"
-    suffix = local_part(version_suffix(python.ready.sdk.version, facts.request.version_suffix))
+    suffix = local_part(facts.suffix(python.ready.sdk.version, "triton"))
     if suffix and f".{found.version.partition('+')[2]}".endswith(f".{suffix}"):
         return found, ""
     return None, f"triton is not built, and the installed {found.version} is none of this build (+{suffix})"

@@ -96,7 +96,7 @@ def compare(a: Lock, b: Lock) -> LockDiff:
     brief = _is_brief(*a.projects.values()), _is_brief(*b.projects.values())
     found = _Found()
     found.add("platform", a.platform, b.platform)
-    for what in ("line", "rocm", "targets", "pythons"):
+    for what in ("line", "rocm", "targets", "pythons", "local_version", "named_torch"):
         old, new = getattr(a, what), getattr(b, what)
         found.add(what, old, new, unsaid=(brief[0] and not old, brief[1] and not new))
     names = sorted(a.projects.keys() | b.projects.keys())

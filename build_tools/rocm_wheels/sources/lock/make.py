@@ -48,6 +48,8 @@ class LockRequest:
     rocm: str | None = None
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    local_version: str | None = None
+    names_torch: bool = False
     checkouts: Path | None = None
     patches: Path | None = None
 
@@ -66,6 +68,11 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
                 f"but for {', '.join(released)}"
             )
         pythons = pythons or released
+    if request.names_torch and request.torch not in request.projects:
+        raise UsageError(
+            f"--name-torch: {request.torch.name} is not among the projects",
+            tip="lock it, too, or leave this out",
+        )
     wanted = [_wanted(project, request) for project in request.projects]
     own = next((one for one in wanted if one.project.name == request.torch.name), None)
     if own is None:
@@ -85,6 +92,8 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
         rocm=request.rocm,
         targets=request.targets,
         pythons=pythons,
+        local_version=request.local_version,
+        named_torch=found.projects[request.torch.name].version if request.names_torch else None,
         projects=found.projects,
     )
 

@@ -19,13 +19,13 @@ from pydantic import ConfigDict, model_validator
 from rocm_wheels.errors import UsageError
 from rocm_wheels.model.lock import Lock, LockedProject, ObjectId
 from rocm_wheels.model.project import build_order, load_project
-from rocm_wheels.model.versions import version_suffix
+from rocm_wheels.model.versions import version_suffix, with_parts
 from rocm_wheels.records import Record, parse
 from rocm_wheels.sources.lock.rules import Fault, moved, refuse, wrong_names, wrong_project, wrong_wishes
 
 _VERSION_KEY, _TOOL = "schema_version", "therock"
 _THEIR_NAMES = {"origin": "repo", "ref": "branch", "rocm": "version"}
-_SUFFIX = re.compile(r"(?:dev)?rocm(?P<version>\d[\w.-]*)\Z")
+_SUFFIX = re.compile(r"(?:.*\.)?(?:dev)?rocm(?P<version>\d[\w.-]*)\Z")
 
 
 class Entry(Record):
@@ -105,7 +105,7 @@ def manifest_text(lock: Lock, therock: Entry | None = None) -> str:
         if locked.ref != locked.commit:
             entry["branch"] = locked.ref
         if locked.version is not None:
-            entry["version"] = locked.version + suffix
+            entry["version"] = locked.version + with_parts(suffix, *lock.local_parts(project.name))
         shown[project.name] = entry
     if therock is not None:
         shown[_TOOL] = {**therock.model_dump(exclude_none=True), "version": lock.rocm}

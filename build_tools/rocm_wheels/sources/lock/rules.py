@@ -27,6 +27,8 @@ from rocm_wheels.sources.network.remote import check_ref, origin_of, without_cre
 Fault = tuple[tuple[str | int, ...], str, object]
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
+_LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*\Z")
+_KINDS = re.compile(r"(dev)?rocm|cpu|cu(da)?[0-9]|xpu|torch[0-9]")  # what other parts of a version say
 _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
 
 
@@ -56,7 +58,7 @@ def wrong_project(project: LockedProject) -> Iterator[Fault]:
 
 
 def wrong_wishes(lock: Lock) -> Iterator[Fault]:
-    """Yield what is no version of ROCm, no GPU target or no Python."""
+    """Yield what is no version of ROCm, no part of versions, no GPU target or no Python."""
     if lock.rocm is not None:
         yield from _wrong_version(lock.rocm, ("rocm",), local=True)
     if lock.targets:
@@ -64,9 +66,22 @@ def wrong_wishes(lock: Lock) -> Iterator[Fault]:
             parse_targets(" ".join(lock.targets), what="targets")
         except UsageError as refused:
             yield ("targets",), refused.message, {}
+    if lock.local_version is not None and (said := wrong_local(lock.local_version)):
+        yield ("local_version",), said, lock.local_version
+    if lock.named_torch is not None:
+        yield from _wrong_version(lock.named_torch, ("named_torch",), local=False)
     for number, python in enumerate(lock.pythons):
         if not is_python(python):
             yield ("pythons", number), "it is not a Python, such as 3.13 or 3.14t", python
+
+
+def wrong_local(text: str) -> str:
+    """Return what is wrong with a part of local versions (PEP 440), "" for nothing."""
+    if not _LOCAL.match(text):
+        return "it must be small letters and digits, in parts with dots between"
+    if strange := next((part for part in text.split(".") if _KINDS.match(part)), ""):
+        return f"{strange} would say what the wheels are built for"
+    return ""
 
 
 def is_python(text: str) -> bool:

@@ -80,7 +80,9 @@ def update_lock(
         env=env,
         transport=transport,
     )
-    new = lock.model_copy(update={"projects": {**lock.projects, **found.projects}})
+    projects = {**lock.projects, **found.projects}
+    named = projects[torch].version if lock.named_torch is not None and torch in names else lock.named_torch
+    new = lock.model_copy(update={"projects": projects, "named_torch": named})
     moved = torch in names and new.projects[torch].commit != lock.projects[torch].commit
     return Updated(new, _drifts(new, names, found.torch) if moved and found.torch is not None else ())
 
