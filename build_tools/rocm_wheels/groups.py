@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 
 _PATIENCE_SECONDS = 10.0
@@ -125,6 +126,7 @@ def _fields(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
+@cache
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 

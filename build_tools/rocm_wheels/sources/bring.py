@@ -52,13 +52,16 @@ def bring(
         protect.keep_commits(parts, state, commit)
     times = _note_times(place, list_all(parts, project, state))
     new = _wanted_state(request, commit)
-    write_state(place, replace(state or new, operation="checkout"))
+    begun = replace(state or new, operation="checkout")
+    if begun != ready.noted:
+        write_state(place, begun)
     moved = any(part.path for part in parts) or known.knows_submodules
     parts = write_files(parts, place, commit, ours, modules=modules, moved=moved)
     tree, final = parts[0].tree, request.patches is None
     hipified = _is_left_plain(request) and request.commit_hipify
     new = replace(new, left=tag_all(parts, hipified=hipified, fetched=final))
-    write_state(place, replace(new, operation="checkout"))
+    if not _is_left_plain(request):  # else nothing comes that would write another file
+        write_state(place, replace(new, operation="checkout"))
     try:
         new = _make_ours(request, parts, place, new, python)
     except PatchRefused:
@@ -71,7 +74,7 @@ def bring(
         git.text("update-ref", "-d", FETCHED_REF)
     new = settled(new, standing(parts, new.left))
     write_state(place, new)
-    (place / OWN_FOLDER / TIMES).unlink()
+    (place / OWN_FOLDER / TIMES).unlink(missing_ok=True)
     return new, tree
 
 
@@ -105,7 +108,8 @@ def _note_times(place: Path, now: Listing) -> Listing:
     """Note the files that are there ``now``, and return them; after a killed run, those that it had noted."""
     path = place / OWN_FOLDER / TIMES
     before = {**now, **load_times(path)}
-    save_times(path, before)
+    if before:
+        save_times(path, before)
     return before
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
@@ -54,8 +55,18 @@ def _dates(git: Git, commit: str | None) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def tree_with(git: Git, base: str, changes: dict[str, Seen | None], links: dict[str, str]) -> str:
-    """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits."""
+def tree_with(
+    git: Git,
+    base: str,
+    changes: dict[str, Seen | None],
+    links: dict[str, str],
+    *,
+    known: Path | None = None,
+) -> str:
+    """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits.
+
+    ``known``: an index that holds ``base``; it is not kept.
+    """
     lines = [
         f"{seen.mode} {seen.object}\t{path}" if seen is not None else f"0 {_ABSENT}\t{path}"
         for path, seen in sorted(changes.items())
@@ -64,6 +75,10 @@ def tree_with(git: Git, base: str, changes: dict[str, Seen | None], links: dict[
     if not lines:
         return git.text("rev-parse", f"{base}^{{tree}}")
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
+    if known is not None:
+        own = git.using(GIT_INDEX_FILE=str(known))
+        own.text("update-index", "-z", "--index-info", stdin=data)
+        return own.text("write-tree")
     with temporary_index(git, None, keep=True) as own:
         own.text("read-tree", base)
         own.text("update-index", "-z", "--index-info", stdin=data)

@@ -57,12 +57,16 @@ class HipifyResult:
 
 @dataclass(frozen=True)
 class _Repository:
-    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet."""
+    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet.
+
+    ``base``: an index that holds just what is checked out, if there is one.
+    """
 
     part: Part
     left: Left
     index: Path
     untagged: bool
+    base: Path | None
 
     @property
     def git(self) -> Git:
@@ -234,7 +238,10 @@ def _look(part: Part, index: Path, state: State | None, *, untagged: bool) -> _R
     seed = seed_index(part.place, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
-    return _Repository(part, left, index, untagged)
+    base = index.with_suffix(".base") if untagged and left.tree == part.tree else None
+    if base is not None:  # just checked out
+        shutil.copy2(part.place / "index", base)
+    return _Repository(part, left, index, untagged, base)
 
 
 def _listings(project: Project, part: _Repository) -> tuple[Listing, Listing]:
@@ -278,8 +285,9 @@ def _commit(parts: list[_Repository], written: list[dict[str, Seen | None]]) -> 
 
 
 def _commit_one(part: _Repository, files: dict[str, Seen | None], links: dict[str, str]) -> Left:
-    tree = tree_with(part.git, part.left.tree, files, links) if files or links else part.left.tree
-    head = part.head
+    tree, head = part.left.tree, part.head
+    if files or links:
+        tree = tree_with(part.git, tree, files, links, known=part.base)
     if tree != part.part.tree:
         head = commit_hipify(part.git, part.head, tree, part.left.upstream, untagged=part.untagged)
     else:

@@ -21,11 +21,15 @@ from rocm_wheels.sources.trees import has_commit, is_whole
 
 @dataclass(frozen=True)
 class Ready:
-    """A repository with the wanted commit in it, and its configuration; ``made`` by this run."""
+    """A repository with the wanted commit in it, and its configuration; ``made`` by this run.
+
+    ``noted``: the state that says so on the disk, where this run has written one.
+    """
 
     commit: str
     known: Configuration
     made: bool
+    noted: State | None
 
 
 def prepare(
@@ -41,7 +45,7 @@ def prepare(
     pin, plain = request.pin, Git(request.directory, env)
     linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
     there = {name for name in REPOSITORY if (place / name).exists()}
-    fresh, made = not linked and there != REPOSITORY, not linked and not there
+    noted, fresh, made = None, not linked and there != REPOSITORY, not linked and not there
     if fresh or (state is not None and state.operation is not None):
         blank = State(
             remote.without_credentials(pin.origin),
@@ -50,7 +54,8 @@ def prepare(
             submodules=request.submodules,
             operation="checkout",
         )
-        write_state(place, state or blank)
+        noted = state or blank
+        write_state(place, noted)
         plain.text("init", "--quiet", "--initial-branch=main", "--template=")
     known = configuration(plain)
     if known.values.get("extensions.objectformat", "sha1") != "sha1":
@@ -70,4 +75,4 @@ def prepare(
             depth = None
         wanted = Wanted(pin.origin, source)
         commit = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
-    return Ready(commit, known, made)
+    return Ready(commit, known, made, noted)
