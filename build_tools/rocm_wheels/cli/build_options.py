@@ -112,7 +112,10 @@ _wheels = in_order(
         metavar="N",
         help="Build number of torch.",
     ),
-    click.option("--version-suffix", help="Local version [default: +rocm<version of the ROCm packages>]."),
+    click.option(
+        "--version-suffix",
+        help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it.",
+    ),
     click.option(
         "--release-type",
         type=click.Choice(RELEASE_TYPES),

@@ -23,6 +23,8 @@ _LOOKED_AT = 20  # of the newest runs, for one at work
 
 root_option = click.option(
     "--root-checkout-dir",
+    "--repo",
+    "root_checkout_dir",
     type=_FOLDER,
     help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
 )
