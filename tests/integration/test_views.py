@@ -146,7 +146,7 @@ class Sets:
             promoter = Promoter(store, Places(LAYOUT, FAMILY), "nightly", Actor("ann@here", NOW))
             promoter.promote(document, lambda: PASSED)
         assert view_of(store) == "none"
-        assert refresh(store).views == ((TARGET, None, self.new.id),)
+        assert refresh(store).views == ((TARGET, None, self.new.id, "linux"),)
         assert view_of(store) == "new"
         know(store, self.new, "fail", hours=4)
 
@@ -213,7 +213,7 @@ def clean_run(sets: Sets, mode: str, place: Path) -> tuple[list[str], dict[str, 
     """Return the writes of a refresh that nothing happened to, and what came of it."""
     store = sets.store(sets.copy(mode, place))
     done = refresh(store)
-    assert (done.told, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id),))
+    assert (done.told, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id, "linux"),))
     assert [one.set for one in done.failing] == [sets.new.id]
     assert len(store.writes) == len(set(store.writes))
     assert store.inner.folder is not None
@@ -285,7 +285,7 @@ def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) 
         know(store, sets.old, "fail", hours=3)
         kept, shown = store.writes.copy(), len(store.writes)
         done = refresh(store)
-        assert done.views == ((TARGET, sets.new.id, None),) and len(done.failing) == 2
+        assert done.views == ((TARGET, sets.new.id, None, "linux"),) and len(done.failing) == 2
         assert sets.get(place) == "none" and not (place / VIEW).exists()
         made = [one for one in store.writes[shown:] if VIEW in one]
         assert made and all(one.startswith(("remove", "unpoint")) for one in made), kept
@@ -377,7 +377,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     changed = {path for path in after if before.get(path) != after[path] and f"{VIEW}/" not in path}
     assert {path for path in paths if ".pages/" not in path} == {p for p in changed if CHANNEL not in p}
     assert (one["told"], one["evidence"], one["left"]) == ([sets.new.id], 1, None)
-    assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id}]
+    assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id, "os": "linux"}]
     assert done["documents"] == [RELEASE.support, "v2/support.json"]
     assert "nothing to do" in call("refresh", *chosen)
     assert sets.new.id in call("refresh", *chosen)  # what failed is named every time

@@ -157,14 +157,14 @@ def test_a_view_is_at_the_newest_set_that_passed_by_the_rule_of_standing() -> No
         [of(SETS[2], gfx=gfx) for gfx in TARGETS],
     ]
     known = [told(document, *found) for document, found in zip(SETS, results, strict=True)]
-    views = wanted_views(known)
-    assert views == {"gfx1030": SETS[0].id, "gfx1031": SETS[0].id}
-    order = newest_first(SETS)
+    views = wanted_views(known, "stable")
+    assert views == {"gfx1030": (SETS[0].id,), "gfx1031": (SETS[0].id,)}
+    order = newest_first(SETS, channel="stable")
     candidates = [Candidate(one, tuple(results[SETS.index(one)])) for one in order]
     for gfx in TARGETS:
         found = newest_passed(candidates, gfx, policy(RULES), NOW, channel="stable").found
-        assert found is not None and found.document.id == views[gfx]
-    assert wanted_views([known[1]]) == {}
+        assert found is not None and (found.document.id,) == views[gfx]
+    assert wanted_views([known[1]], "stable") == {}
 
 
 A, B, C = (one.id for one in SETS)
@@ -173,20 +173,31 @@ A, B, C = (one.id for one in SETS)
 @pytest.mark.parametrize(
     ("before", "wanted", "there", "planned"),
     [
-        ([], {"g": A}, [], [View(gfx="g", set=A, settled=False)]),
-        ([View(gfx="g", set=A)], {"g": A}, ["g"], [View(gfx="g", set=A)]),
-        ([View(gfx="g", set=A)], {"g": A}, [], [View(gfx="g", set=A, settled=False)]),  # somebody deleted it
-        ([View(gfx="g", set=A)], {"g": B}, ["g"], [View(gfx="g", set=B, was=(A,), settled=False)]),
+        ([], {"g": (A,)}, [], [View(gfx="g", set=A, settled=False)]),
+        ([View(gfx="g", set=A)], {"g": (A,)}, ["g"], [View(gfx="g", set=A)]),
+        (
+            [View(gfx="g", set=A)],
+            {"g": (A,)},
+            [],
+            [View(gfx="g", set=A, settled=False)],
+        ),  # somebody deleted it
+        ([View(gfx="g", set=A)], {"g": (B,)}, ["g"], [View(gfx="g", set=B, was=(A,), settled=False)]),
+        # a set for another platform comes, stays, and goes
+        ([View(gfx="g", set=A)], {"g": (A, B)}, ["g"], [View(gfx="g", set=A, sets=(A, B), settled=False)]),
+        ([View.at("g", (A, B))], {"g": (A, B)}, ["g"], [View(gfx="g", set=A, sets=(A, B))]),
+        ([View.at("g", (A, B))], {"g": (C, B)}, ["g"], [View.at("g", (C, B), (A,), settled=False)]),
+        ([View.at("g", (A, B))], {"g": (B,)}, ["g"], [View(gfx="g", set=B, was=(A,), settled=False)]),
+        ([View.at("g", (A, B))], {}, ["g"], [View(gfx="g", set=None, was=(A, B), settled=False)]),
         ([View(gfx="g", set=A)], {}, ["g"], [View(gfx="g", set=None, was=(A,), settled=False)]),
         (
             [View(gfx="g", set=B, was=(A,), settled=False)],  # a run was killed, and more is known
-            {"g": C},
+            {"g": (C,)},
             ["g"],
             [View(gfx="g", set=C, was=(A, B), settled=False)],
         ),
         (
             [View(gfx="g", set=B, was=(A,), settled=False)],
-            {"g": A},
+            {"g": (A,)},
             ["g"],
             [View(gfx="g", set=A, was=(B,), settled=False)],
         ),
@@ -194,12 +205,12 @@ A, B, C = (one.id for one in SETS)
     ],
 )
 def test_a_change_of_a_view_remembers_what_its_pages_may_show(
-    before: list[View], wanted: dict[str, str], there: list[str], planned: list[View]
+    before: list[View], wanted: dict[str, tuple[str, ...]], there: list[str], planned: list[View]
 ) -> None:
     document = KnownSets(family=FAMILY, channel="stable", views=tuple(before))
     assert planned_views(Kept(document, "tag"), wanted, there) == tuple(planned)
     made = document.model_copy(update={"views": tuple(planned)}).settled()
-    assert [(one.gfx, one.set) for one in made.views] == list(wanted.items())
+    assert [(one.gfx, one.shown) for one in made.views] == list(wanted.items())
 
 
 def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,6 +265,14 @@ def test_support_json_says_where_and_how() -> None:
             ("views", "by-gfx/gfx1030/stable/"),
         ):
             (one,) = said[name]
+            if name != "releases":  # here all is of one platform
+                (its,) = one["sets"]
+                assert its == {
+                    "os": "linux",
+                    "set": A,
+                    "version": "2.9.1+rocm7.1.0",
+                    "install": one["install"],
+                }
             assert (
                 urljoin(f"{public.url}{base}", one["index"])
                 == one["url"]

@@ -110,15 +110,17 @@ def refreshed_line(one: Refreshed) -> str:
 
 
 def views_as_json(done: Refreshed | None) -> list[dict[str, str | None]]:
-    """Return the views that changed."""
-    return [{"gfx": gfx, "before": old, "now": new} for gfx, old, new in (done.views if done else ())]
+    """Return the views that changed, each platform's set alone."""
+    moved = done.views if done else ()
+    return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in moved]
 
 
 def view_lines(done: Refreshed) -> list[str]:
     """Return the views that changed, for people."""
     return [
-        f"view of {gfx} in {done.channel} of {done.family}: {new or 'none'} (it was {old or 'none'})"
-        for gfx, old, new in done.views
+        f"view of {gfx}{' for Windows' if platform == 'windows' else ''} in {done.channel} of {done.family}: "
+        f"{new or 'none'} (it was {old or 'none'})"
+        for gfx, old, new, platform in done.views
     ]
 
 

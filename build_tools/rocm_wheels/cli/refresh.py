@@ -69,9 +69,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
     Evidence that came after a release is copied beside it, and channels tell of it. A view
-    (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU. promote and demote do
-    the same in the end. A run that was killed is finished by the same command; what is as it should be is not
-    written. A channel that somebody else is changing is left as it is (exit code 15).
+    (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
+    of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
+    is finished by the same command; what is as it should be is not written. A channel that somebody else is
+    changing is left as it is (exit code 15).
     """
     from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import load_layout

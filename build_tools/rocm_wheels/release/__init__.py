@@ -8,5 +8,6 @@
 | ``overview`` ``results`` | all sets of a store, and what is known of them, in a moment |
 | ``evidence…`` ``signing`` | results: read, written down, signed |
 | ``gate`` | whether a set may go to a channel |
+| ``newest`` | which of several sets is the newest, for each platform |
 | ``views`` | what follows from what is known of released sets now |
 """

@@ -128,7 +128,7 @@ class Places:
         return f"{self.root}/{self.layout.channels}/{name}.pages"
 
     def view(self, gfx: str, channel: str) -> str:
-        """The index of the newest set of a channel that passed on a GPU target."""
+        """The index of the newest set of a channel that passed on a GPU target, of each platform."""
         return f"{self.root}/{self.layout.views}/{gfx}/{channel}"
 
     def known(self, channel: str) -> str:

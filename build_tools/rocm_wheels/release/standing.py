@@ -6,7 +6,8 @@ By the gate's rule of what counts, and no other (``gate.on_gpus.state_of``):
   failure of any kind stands. *failed*: a failure stands, whatever passed. *untested*: neither.
 - A set has *passed* on a target when it is tested there; of one kind (``smoke``, ``tests``) when it would be
   by the results of that kind alone. A set that is not for a target has not passed on it.
-- The *newest* is the one that was created last; of several created in the same second, the greatest id.
+- The *newest* is that of the newest torch, and of those the one that was created last (``release.newest``);
+  each platform has its own.
 - The *last known good* is the newest that passed on a target, of those that nobody took back. Why a set was
   demoted is written nowhere, so each one that was demoted is taken back: for a channel, those that it
   showed once and does not show; where no channel is asked for, those that no channel shows any more.
@@ -30,6 +31,7 @@ from rocm_wheels.release.gate.needed import targets_of
 from rocm_wheels.release.gate.on_gpus import state_of
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import TargetState
+from rocm_wheels.release.newest import Rank, rank
 from rocm_wheels.release.sets import SetDocument
 
 TestKind = Literal["smoke", "tests"]
@@ -96,9 +98,13 @@ def state_on(
     return _joined(state_of(case, target) for case in cases)
 
 
-def newest_first(documents: Iterable[SetDocument]) -> list[SetDocument]:
-    """Return sets in the order in which the newest is looked for."""
-    return sorted(documents, key=lambda one: (one.created, one.id), reverse=True)
+def newest_first(documents: Iterable[SetDocument], *, channel: str | None = None) -> list[SetDocument]:
+    """Return sets, of one platform, in the order in which the newest is looked for."""
+
+    def key(one: SetDocument) -> Rank:
+        return rank(one.projects, one.version, one.created, one.id, channel=channel)
+
+    return sorted(documents, key=key, reverse=True)
 
 
 def newest_passed(

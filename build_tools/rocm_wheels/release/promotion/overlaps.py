@@ -12,7 +12,7 @@ from packaging.version import Version
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.sets import SetDocument, SetFile
 
-_ANY = "any"
+ANY = "any"
 _LINUX = re.compile(r"(?:many)?linux[_0-9]*_(?P<machine>[a-z]\w*)")
 
 
@@ -29,8 +29,8 @@ class Slot(NamedTuple):
         """Tell whether there is a machine for both."""
         return (
             self[:3] == other[:3]
-            and (_ANY in (self.python, other.python) or self.python == other.python)
-            and (_ANY in (self.platform, other.platform) or self.platform == other.platform)
+            and (ANY in (self.python, other.python) or self.python == other.python)
+            and (ANY in (self.platform, other.platform) or self.platform == other.platform)
         )
 
 
@@ -84,7 +84,7 @@ def _takes_place(own: dict[tuple[str, str], list[tuple[Slot, str]]], file: SetFi
 def _python(python: str, abi: str) -> str:
     """Return the Python that a wheel is for; one of the stable ABI may be for all."""
     if python.startswith("py") or abi == "abi3":
-        return _ANY
+        return ANY
     return f"{python}t" if abi.endswith("t") else python
 
 

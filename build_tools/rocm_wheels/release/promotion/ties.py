@@ -26,6 +26,7 @@ _JOBS = 16
 _SHOWN = 10
 _EXTRA = re.compile(r"\bextra\b")
 _PIN = "build them with exact versions (==), or say --allow-unpinned"
+LOOSE = ("not pinned: ", "not tied")  # how the lines begin that tell of what is allowed nevertheless
 Requires = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
 Graph = Mapping[str, Collection[str]]  # the projects that a project requires
 

@@ -7,6 +7,7 @@ read it before he looked at evidence: what is in it never goes back to less know
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,9 +15,11 @@ from pydantic import Field, ValidationError
 
 from rocm_wheels import log
 from rocm_wheels.model.lock import Sha256
+from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record
 from rocm_wheels.release.gate.verdict import Tested
 from rocm_wheels.release.layout import Places
+from rocm_wheels.release.newest import Rank, rank
 from rocm_wheels.release.promotion.channel import State
 from rocm_wheels.release.sets import Kind, SetId
 from rocm_wheels.release.stores.store import Missing, Store
@@ -63,7 +66,7 @@ class Known(Record):
     project: str
     version: str
     rocm: str | None
-    os: Literal["linux", "windows"]
+    os: Platform
     kind: Kind
     origin: SetId | None
     state: State
@@ -78,6 +81,10 @@ class Known(Record):
         """Whether something failed since it was released."""
         return self.state in {"tests failed", "checks failed"}
 
+    def rank(self, channel: str) -> Rank:
+        """Return what the newest set of a channel is found by."""
+        return rank((self.project,), self.version, self.created, self.set, channel=channel)
+
     def passed_on(self, gfx: str) -> bool:
         """Tell whether it passed on a target, its files are whole, and no result is gone."""
         tested = any(one.gfx == gfx and one.state == "tested" for one in self.targets)
@@ -86,12 +93,26 @@ class Known(Record):
 
 class View(Record):
     """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
-    show the sets that it ``was`` at, too. ``None``: there is to be no view."""
+    show the sets that it ``was`` at, too. ``None``: there is to be no view.
+
+    Where it shows a set of each of several platforms, ``sets`` are all of them, and ``set`` is the first."""
 
     gfx: str
     set: SetId | None
+    sets: tuple[SetId, ...] = ()
     was: tuple[SetId, ...] = ()
     settled: bool = True
+
+    @classmethod
+    def at(cls, gfx: str, shown: Sequence[str], was: Sequence[str] = (), *, settled: bool = True) -> View:
+        """Return the view that shows these sets; of none there is to be no view."""
+        several = tuple(shown) if len(shown) > 1 else ()
+        return cls(gfx=gfx, set=next(iter(shown), None), sets=several, was=tuple(was), settled=settled)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All sets that it shows, or is about to: one of each platform."""
+        return self.sets or ((self.set,) if self.set is not None else ())
 
 
 class KnownSets(Record):
@@ -106,7 +127,7 @@ class KnownSets(Record):
 
     def settled(self) -> KnownSets:
         """Return it as it is when the pages of all views are what it says."""
-        views = tuple(View(gfx=one.gfx, set=one.set) for one in self.views if one.set is not None)
+        views = tuple(View.at(one.gfx, one.shown) for one in self.views if one.shown)
         return self.model_copy(update={"views": views})
 
     def to_json(self) -> bytes:

@@ -13,21 +13,24 @@ only looked at again when there is more evidence of it, or another policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from rocm_wheels.errors import ReleaseError
+from rocm_wheels.model.project import Platform
 from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence_store import evidence_of
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import Layout, Places
+from rocm_wheels.release.newest import PLATFORMS
 from rocm_wheels.release.promotion.channel import Channel, Held, Shown, read_channel
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.promotion.released import Released
 from rocm_wheels.release.stores.store import AGAIN, Changed, Store
 from rocm_wheels.release.views.evidence import bring_evidence, evidence_names
 from rocm_wheels.release.views.known import Kept, Known, KnownSets, View, read_known
+from rocm_wheels.release.views.platforms import Apart
 from rocm_wheels.release.views.showing import (
     planned_views,
     show,
@@ -39,6 +42,7 @@ from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of
 
 _ATTEMPTS = 5
 _JOBS = 8
+Moved = tuple[str, str | None, str | None, Platform]
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,15 @@ class Refreshed:
     """What was done for a channel.
 
     ``told`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
-    set before, set now), ``None`` for none. ``evidence`` counts copied results, ``pages`` pages that were
-    written or removed. ``left`` says who is changing the channel: then nothing was done. ``failing`` are
-    sets that it shows although something failed since.
+    set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
+    pages that were written or removed. ``left`` says who is changing the channel: then nothing was done.
+    ``failing`` are sets that it shows although something failed since.
     """
 
     family: str
     channel: str
     told: tuple[str, ...] = ()
-    views: tuple[tuple[str, str | None, str | None], ...] = ()
+    views: tuple[Moved, ...] = ()
     evidence: int = 0
     pages: int = 0
     left: str = ""
@@ -185,11 +189,12 @@ class Refresher:
 
     def _show(
         self, released: Released, channel: str, kept: Kept, sets: tuple[Known, ...]
-    ) -> tuple[tuple[tuple[str, str | None, str | None], ...], int]:
+    ) -> tuple[tuple[Moved, ...], int]:
         """Have views show what they are to show; return those that changed, and how many pages did."""
         places = released.places
         there = targets_with_pages(self.store, places, channel)
-        planned = planned_views(kept, wanted_views(sets), there)
+        wanted = wanted_views(sets, channel, Apart(released).clash)
+        planned = planned_views(kept, wanted, there)
         policy = self._digest if self.again else kept.document.policy or self._digest
         goal = KnownSets(family=places.family, channel=channel, policy=policy, sets=sets, views=planned)
         tag, pages = kept.tag, 0
@@ -208,13 +213,28 @@ class Refresher:
             pages += show(released, channel, view, check)
         if changing:
             self._write(places, goal.settled(), tag)
-        before = {one.gfx: one for one in kept.document.views}
-        return tuple((one.gfx, _last(before.get(one.gfx)), one.set) for one in changing), pages
+        return tuple(_moved(kept.document, sets, changing)), pages
 
     def _write(self, places: Places, document: KnownSets, tag: str | None) -> str:
         return self.store.replace(places.known(document.channel), document.to_json(), tag)
 
 
-def _last(view: View | None) -> str | None:
-    """Return what a view showed before it began to change."""
-    return None if view is None else (view.was[-1] if view.was else view.set)
+def _moved(before: KnownSets, sets: Sequence[Known], changing: Sequence[View]) -> Iterator[Moved]:
+    """Yield for each platform what became of a view; all that it shows where its pages alone were not right.
+
+    Before it began to change it showed the last of those that it ``was`` at.
+    """
+    platforms = {one.set: one.os for one in (*before.sets, *sets)}
+    views = {one.gfx: one for one in before.views}
+    for view in changing:
+        was = views.get(view.gfx, View(gfx=view.gfx, set=None))
+        found = []
+        for platform in PLATFORMS:
+
+            def own(ids: Sequence[str], platform: Platform = platform) -> list[str]:
+                return [one for one in ids if platforms.get(one, PLATFORMS[0]) == platform]
+
+            old, new = own(was.was)[-1:] or own(was.shown), own(view.shown)
+            found.append((view.gfx, next(iter(old), None), next(iter(new), None), platform))
+        changed = [one for one in found if one[1] != one[2]]
+        yield from changed or [one for one in found if one[2]] or found[:1]

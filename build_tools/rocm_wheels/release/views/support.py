@@ -5,7 +5,8 @@ For installers, in one form for a family (``v2/<family>/support.json``) and for 
     {"schema": 1,
      "public_url": "https://wheels.example.org/",    "" when nobody said where the store is seen from
      "other_indexes": ["https://…/"],                where wheels find what is not in their set
-     "channels": [{"family", "channel", "current": set id, "index", "url", "install"}],
+     "channels": [{"family", "channel", "current": set id, "index", "url", "install",
+                   "sets": [{"os", "set", "version", "install"}]}],        the newest of each platform
      "releases": [{"family", "channel", "set", "created", "promoted",          newest first
                    "project": "torch", "version": "2.9.1+rocm7.1.0", "rocm": "7.1.0" or null,
                    "os": "linux|windows", "kind": "per-family|multi-arch|variants", "origin": set id or null,
@@ -15,13 +16,16 @@ For installers, in one form for a family (``v2/<family>/support.json``) and for 
                                 "pythons": ["3.12"], "when": "2026-11-21" or ""}],
                    "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label", "rocm"}],
                    "index", "url", "install"}],
-     "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install"}]}
+     "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install",
+                "sets": [{"os", "set", "version", "install"}]}]}           what it shows, by platform
 
 ``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a command
 for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI may have,
 too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks which GPU there is; where
 the URL is not known ``{index}`` stands for it. The index of a release never changes; that of a view is always
-at the newest set of a channel that passed on a target; a channel has all of its sets.
+at the newest sets of a channel that passed on a target, one of each platform; a channel has all of its sets.
+The newest is that of the newest torch, ``current`` the set that came last. In ``sets`` Linux is first, and
+``set``, ``version`` and ``install`` beside it are those of the first; documents of before have no ``sets``.
 
 pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
 further for what the first index has.
@@ -36,6 +40,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels.errors import ReleaseError
+from rocm_wheels.model.project import Platform
 from rocm_wheels.records import Record
 from rocm_wheels.release.gate.policy import CHANNELS
 from rocm_wheels.release.layout import Layout, Places
@@ -44,7 +49,7 @@ from rocm_wheels.release.sets import Kind, SetId
 from rocm_wheels.release.stores.store import AGAIN, Changed, Missing, Store
 from rocm_wheels.release.views.known import Known, KnownSets, Target, Wheel, read_known
 from rocm_wheels.release.views.public import Public, read_public
-from rocm_wheels.release.views.showing import newest_known_first
+from rocm_wheels.release.views.showing import newest_of_each
 
 _ATTEMPTS = 8
 _PYPI = "https://pypi.org/simple/"
@@ -59,6 +64,15 @@ class Install(Record):
     rocm_wheels: str = ""  # in documents of before
 
 
+class OfPlatform(Record):
+    """What people with a platform get of an index."""
+
+    os: Platform
+    set: SetId
+    version: str
+    install: Install
+
+
 class _Index(Record):
     family: str
     channel: str
@@ -68,17 +82,19 @@ class _Index(Record):
 
 
 class ChannelIndex(_Index):
-    """A channel: all its sets."""
+    """A channel: all its sets, with the newest of each platform."""
 
     current: SetId
+    sets: tuple[OfPlatform, ...] = ()
 
 
 class ViewIndex(_Index):
-    """A view: one set, which others follow."""
+    """A view: one set of each platform, which others follow. ``set`` is the first."""
 
     gfx: str
     set: SetId
     version: str
+    sets: tuple[OfPlatform, ...] = ()
 
 
 class Release(_Index):
@@ -90,7 +106,7 @@ class Release(_Index):
     project: str
     version: str
     rocm: str | None
-    os: Literal["linux", "windows"]
+    os: Platform
     kind: Kind
     origin: SetId | None
     state: State
@@ -145,20 +161,19 @@ def support_of(places: Places, known: Sequence[KnownSets], public: Public) -> Su
     releases: list[Release] = []
     views: list[ViewIndex] = []
     for one in known:
-        newest = newest_known_first(one.sets)
-        if newest:
-            said = indexes.of(one, places.channel_pages(one.channel), newest[0])
+        if newest := newest_of_each(one.sets, one.channel):
+            said = indexes.of_several(one, places.channel_pages(one.channel), newest)
             channels.append(ChannelIndex.model_validate({**said, "current": one.sets[-1].set}))
-        for held in newest:
+        for held in sorted(one.sets, key=lambda it: (it.created, it.set), reverse=True):
             of_set = indexes.of(one, places.index(held.set), held)
             more = {name: getattr(held, name) for name in Release.model_fields if name not in of_set}
             releases.append(Release.model_validate({**of_set, **more}))
-        by_id = {held.set: held for held in newest}
+        by_id = {held.set: held for held in one.sets}
         for view in one.views:
-            if view.settled and view.set in by_id:
-                at = by_id[view.set]
-                said = indexes.of(one, places.view(view.gfx, one.channel), at)
-                more = {"gfx": view.gfx, "set": at.set, "version": at.version}
+            at = [by_id[it] for it in view.shown if it in by_id]
+            if view.settled and at and len(at) == len(view.shown):
+                said = indexes.of_several(one, places.view(view.gfx, one.channel), at)
+                more = {"gfx": view.gfx, "set": at[0].set, "version": at[0].version}
                 views.append(ViewIndex.model_validate({**said, **more}))
     return Support(
         public_url=public.url,
@@ -203,6 +218,17 @@ class _Indexes:
             "url": url,
             "install": self._install(url or _UNKNOWN, newest),
         }
+
+    def of_several(self, known: KnownSets, folder: str, newest: Sequence[Known]) -> dict[str, object]:
+        """Return what is said of an index that people with several platforms use; the first set leads."""
+        said = [self.of(known, folder, one) for one in newest]
+        sets = tuple(
+            OfPlatform.model_validate(
+                {"os": one.os, "set": one.set, "version": one.version, "install": its["install"]}
+            )
+            for one, its in zip(newest, said, strict=True)
+        )
+        return {**said[0], "sets": sets}
 
     def _install(self, index: str, newest: Known) -> Install:
         others, variants = self._public.other_indexes, newest.kind == "variants"

@@ -21,13 +21,13 @@ from rocm_wheels.release.gate.needed import platform_of, pythons_of, targets_of
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import Verdict, shown_state
 from rocm_wheels.release.promotion.channel import Shown, State
+from rocm_wheels.release.promotion.ties import LOOSE
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.release.views.known import Known, Target, Wheel
 from rocm_wheels.wheels.names import parse_wheel_name
 
 _RULES = ("verify", "resolver", "smoke", "tests")  # those with an age
 _ANY_AGE = timedelta(days=36500)
-_LOOSE = ("not pinned: ", "not tied")  # lines of ``promotion.ties``: of the wheels, so they stay
 _FORM = 3  # of what is told: another one is another digest
 
 
@@ -108,7 +108,8 @@ def known_of(
 
 
 def _loose(shown: Shown) -> list[str]:
-    return [line for line in shown.told if line.startswith(_LOOSE)]
+    """Return the lines that are of the wheels, not of what is known of them: they stay."""
+    return [line for line in shown.told if line.startswith(LOOSE)]
 
 
 def _failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:

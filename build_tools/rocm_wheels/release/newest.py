@@ -1,0 +1,43 @@
+"""Which of several sets is the newest: that of the newest torch, and of those the one that was made last.
+
+Sets of several torch lines come to one channel, and the line whose set came last is not the newest torch.
+
+- Versions are in the order in which installers take them (PEP 440, local parts as ``+rocm7.1.0`` too); then
+  counts when a set was made, and last its id.
+- Installers take a pre-release (``2.15.0a0``) only where there is no final: so do the channels of releases.
+  Who asks for nights wants the newest, final or not: so it is on ``nightly``, and where no channel is asked.
+- A set without torch comes after those that have it: its versions are of something else.
+
+It is asked for each platform alone: what is the newest on Linux is nothing to people with Windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import get_args
+
+from packaging.version import Version
+
+from rocm_wheels.model.project import Platform
+
+PLATFORMS: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
+Rank = tuple[bool, bool, Version, str, str]
+TORCH, _NONE = "torch", Version("0")
+_OF_NIGHTS = {"nightly", None}
+
+
+def rank(projects: Container[str], version: str, created: str, set_id: str, *, channel: str | None) -> Rank:
+    """Return what sets are sorted by: the greatest is the newest.
+
+    ``version`` is that of the set: torch's, where that is among its ``projects``.
+    """
+    if TORCH not in projects:
+        return False, False, _NONE, created, set_id
+    known = Version(version)
+    return True, channel in _OF_NIGHTS or not known.is_prerelease, known, created, set_id
+
+
+def of_torch(version: str) -> tuple[int, int]:
+    """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
+    known = Version(version)
+    return known.major, known.minor

@@ -1,0 +1,295 @@
+"""Views of a channel to which sets of several platforms and torch lines come, asked by real installers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from faulty_store import FaultyStore
+from judged_sets import policy
+from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
+from release_world import NOW, rocm_wheel
+from test_stage import UV, _pip
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.index.server import serving
+from rocm_wheels.process import capture
+from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion.promoting import Actor, Promoter
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores import Store
+from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+
+LAYOUT = load_layout()
+RELEASE = Places(LAYOUT, FAMILY, "release")
+RULES = "{rules: {verify: {fresh: 14d}}}"
+POLICY = f"channels: {{nightly: {RULES}, prerelease: {RULES}, stable: {RULES}}}"
+MOMENT = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
+GFX, OTHER = GPUS[0], GPUS[1]
+OLDER, NEWEST = "2.12.1", "2.15.0a0"
+SYSTEMS = {"linux": "x86_64-unknown-linux-gnu", "windows": "x86_64-pc-windows-msvc"}
+PLATFORMS = {"linux": "linux_x86_64", "windows": "win_amd64"}
+
+
+class Shop:
+    """A store with a channel, which a server gives out."""
+
+    def __init__(self, folder: Path, url: str, channel: str = "nightly", *, one_rename: bool = True) -> None:
+        self.folder, self.channel, self.root = folder, channel, f"{url}{folder.name}/"
+        self.store: Store = FolderStore(folder)
+        if not one_rename:
+            self.store = FaultyStore(self.store)
+            self.store.folder = None
+        self.ids: dict[str, str] = {}
+        add_wheels(folder / "rocm", [rocm_wheel(folder / "made")], now=NOW)
+
+    def night(self, *args: Any, good: Sequence[str] = GPUS, loose: bool = False, **more: Any) -> SetDocument:
+        """Stage a set, tested on these targets, and show it."""
+        night = Night(*args, **more)
+        document = night.stage(self.store, self.folder / "made")
+        for gfx in good:
+            know(self.store, document, gfx, "pass", hours_ago(MOMENT, 5))
+        self.promote(document, loose=loose)
+        return document
+
+    def promote(self, document: SetDocument, *, loose: bool = False) -> None:
+        passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass", "yes"),))
+        places = Places(LAYOUT, document.family)
+        promoter = Promoter(self.store, places, self.channel, Actor("ann@here", NOW), allow_unpinned=loose)
+        promoter.promote(document, lambda: passed)
+
+    def refresh(self) -> Refreshed:
+        refresher = Refresher(self.store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
+        done = refresher.channel(FAMILY, self.channel)
+        assert done is not None
+        refresher.support([FAMILY])
+        return done
+
+    def shown(self, gfx: str = GFX) -> set[str]:
+        """Return the versions of torch on the pages of a view."""
+        page = f"{RELEASE.view(gfx, self.channel)}/torch/index.json"
+        if self.store.head(page) is None:
+            return set()
+        files = json.loads(self.store.read(page).content)["files"]
+        return {f"{one['filename'].split('-')[1].split('+')[0]} {one['filename'][-9:-4]}" for one in files}
+
+    def get(self, platform: str, *projects: str, tool: str = "uv", gfx: str = GFX) -> dict[str, str]:
+        """Return what a real installer takes from the view on a platform, without the local parts."""
+        index = ["--index-url", f"{self.root}{RELEASE.view(gfx, self.channel)}/"]
+        index += [
+            "--extra-index-url",
+            f"{self.root}rocm/",
+            "--target",
+            str(self.folder / "none"),
+            "--dry-run",
+        ]
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "NO_PROXY": "*", "no_proxy": "*"}
+        wanted = list(projects or ("torch", "torchvision"))
+        if tool == "pip":
+            more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]
+            report = capture([*_pip(), *index, *more, *wanted], env=env)
+            found = {
+                one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(report)["install"]
+            }
+        else:
+            words = [*UV, *index, "--python-platform", SYSTEMS[platform], *wanted]
+            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+            lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
+            found = dict(line.split("==") for line in lines)
+        return {name: version.split("+")[0] for name, version in found.items() if name in wanted}
+
+    def support(self, path: str = RELEASE.support) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.store.read(path).content)
+        return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    root = tmp_path_factory.mktemp("shops")
+    with serving(root) as found:
+        yield root, found.url
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def open_shop(server: tuple[Path, str], tmp_path: Path) -> Any:
+    root, url = server
+
+    def shop(name: str = "shop", **more: Any) -> Shop:
+        return Shop(root / f"{tmp_path.name}-{name}", url, **more)
+
+    return shop
+
+
+@pytest.mark.parametrize("one_rename", [True, False])
+def test_each_platform_has_the_newest_torch_that_is_good_there(one_rename: bool, open_shop: Any) -> None:
+    """A night: the newest line first, then older ones, then those for Windows, one of which fails."""
+    shop = open_shop(one_rename=one_rename)
+    linux = shop.night(NEWEST, 11, line="nightly")
+    assert [*shop.refresh().views] == [(gfx, None, linux.id, "linux") for gfx in GPUS]
+    shop.night("2.14.0", 11, line="2.14")
+    shop.night(OLDER, 12, line="2.12")  # made and shown last: no reason to go back
+    assert shop.refresh().views == ()
+    windows = shop.night("2.14.0", 12, "windows", line="2.14", good=[GFX])
+    shop.night(OLDER, 13, "windows", line="2.12", good=[])
+    moved = shop.refresh().views
+    assert moved == ((GFX, None, windows.id, "windows"),)
+    assert shop.shown() == {"2.15.0a0 86_64", "2.14.0 amd64"} == {f"{NEWEST} 86_64", "2.14.0 amd64"}
+    for tool in ("uv", "pip"):
+        assert shop.get("linux", tool=tool) == {"torch": NEWEST, "torchvision": "0.15.0a0"}
+        assert shop.get("windows", tool=tool) == {"torch": "2.14.0", "torchvision": "0.14.0"}
+        assert shop.get("linux", "torch", tool=tool) == {"torch": NEWEST}
+        assert shop.get("windows", "torch", tool=tool) == {"torch": "2.14.0"}
+    assert shop.shown(OTHER) == {f"{NEWEST} 86_64"} and shop.get("windows", gfx=OTHER) == {}
+    # the next night of the newest line is bad on one GPU: there the night before stays
+    bad = shop.night(NEWEST, 13, line="nightly", good=[OTHER])
+    know(shop.store, bad, GFX, "fail", hours_ago(MOMENT, 4))
+    moved = shop.refresh().views
+    assert moved == ((OTHER, linux.id, bad.id, "linux"),)
+    know(shop.store, linux, GFX, "fail", hours_ago(MOMENT, 3))  # and that turns out to be bad: 2.14 is next
+    shop.refresh()
+    assert shop.get("linux") == {"torch": "2.14.0", "torchvision": "0.14.0"}
+    know(shop.store, windows, GFX, "fail", hours_ago(MOMENT, 3))
+    assert shop.refresh().views == ((GFX, windows.id, None, "windows"),)
+    assert shop.get("windows") == {} and shop.shown() == {"2.14.0 86_64"}
+    before = {path: path.read_bytes() for path in shop.folder.rglob("*.json")}
+    assert shop.refresh().views == ()
+    assert before == {path: path.read_bytes() for path in shop.folder.rglob("*.json")}
+
+
+def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
+    shop = open_shop()
+    windows = shop.night("2.14.0", 10, "windows")
+    shop.refresh()
+    (view,) = [one for one in shop.support()["views"] if one["gfx"] == GFX]
+    assert (view["set"], [one["os"] for one in view["sets"]]) == (windows.id, ["windows"])
+    linux = shop.night("2.13.0", 11)
+    old = shop.night(OLDER, 12)
+    shop.refresh()
+    for path in (RELEASE.support, "v2/support.json"):
+        said = shop.support(path)
+        (view,) = [one for one in said["views"] if one["gfx"] == GFX]
+        (channel,) = said["channels"]
+        assert channel["current"] == old.id  # the one that came last
+        for one in (view, channel):
+            assert [(its["os"], its["set"], its["version"]) for its in one["sets"]] == [
+                ("linux", linux.id, linux.version),
+                ("windows", windows.id, windows.version),
+            ]
+            assert one["install"] == one["sets"][0]["install"]
+            assert one["sets"][1]["install"]["uv"].endswith(f" torch=={windows.version}")
+        assert (view["set"], view["version"]) == (linux.id, linux.version)
+        assert [one["set"] for one in said["releases"]] == [old.id, linux.id, windows.id]  # as they were made
+
+
+@pytest.mark.parametrize(
+    ("channel", "expected"), [("nightly", NEWEST), ("prerelease", "2.14.0"), ("stable", "2.14.0")]
+)
+def test_a_channel_of_finals_takes_a_pre_release_as_installers_do(
+    channel: str, expected: str, open_shop: Any
+) -> None:
+    shop = open_shop(channel=channel)
+    shop.night("2.14.0", 11, good=[GFX])
+    shop.night(NEWEST, 10)
+    shop.refresh()
+    assert shop.get("linux")["torch"] == expected
+    assert shop.get("linux", gfx=OTHER)["torch"] == NEWEST  # nothing else is good there
+    index = [
+        "--index-url",
+        f"{shop.root}{RELEASE.channel_pages(channel)}/",
+        "--extra-index-url",
+        f"{shop.root}rocm/",
+    ]
+    words = [*UV, *index, "--target", str(shop.folder / "none"), "--dry-run", "torch"]
+    pre = ["--prerelease", "allow"] if channel == "nightly" else []
+    done = subprocess.run([*words, *pre], env={"NO_PROXY": "*"}, capture_output=True, text=True, check=False)
+    assert f"torch=={expected}+" in done.stderr  # what uv takes from the whole channel
+
+
+def test_wheels_for_every_platform_keep_two_sets_apart_only_where_they_would_be_mixed(
+    open_shop: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = open_shop("pinned")
+    shop.night("2.14.0", 11, vision=TAGS["any"])
+    shop.night("2.13.0", 12, "windows", vision=TAGS["any"])
+    shop.refresh()
+    for tool in ("uv", "pip"):  # newer on Linux; the pins say whose it is
+        assert shop.get("windows", tool=tool) == {"torch": "2.13.0", "torchvision": "0.13.0"}
+        assert shop.get("linux", tool=tool) == {"torch": "2.14.0", "torchvision": "0.14.0"}
+    assert "in no view" not in capsys.readouterr().err
+    loose = open_shop("loose")
+    linux = loose.night("2.12.0", 11)
+    fitting = loose.night("2.11.0", 10, "windows")
+    bad = loose.night("2.13.0", 12, "windows", vision=TAGS["any"], pinned=False, loose=True)
+    assert loose.refresh().views[:2] == ((GFX, None, linux.id, "linux"), (GFX, None, fitting.id, "windows"))
+    said = f"{bad.id} (windows) is in no view beside {linux.id} (linux): installers would take torchvision"
+    assert capsys.readouterr().err.count(said) == 1  # of four views
+    newer = loose.night("2.14.0", 13, vision=TAGS["any"], pinned=False, loose=True)
+    assert loose.refresh().views[:2] == (
+        (GFX, linux.id, newer.id, "linux"),
+        (GFX, fitting.id, None, "windows"),  # what is for every platform would be taken on Windows, too
+    )
+    assert capsys.readouterr().err.count("is in no view beside") == 2
+    assert loose.get("linux") == {"torch": "2.14.0", "torchvision": "0.14.0"}
+
+
+def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its documents have no sets of views, and its view is at the set that was made last."""
+    shop = open_shop()
+    linux = shop.night("2.14.0", 11)
+    shop.refresh()
+    windows = shop.night("2.13.0", 12, "windows")
+    path = shop.folder / RELEASE.known("nightly")
+    known = json.loads(path.read_text())
+    for view in known["views"]:
+        view.pop("sets")
+        view["set"] = windows.id
+    path.write_text(json.dumps(known))
+    for name in (RELEASE.support, "v2/support.json"):
+        document = json.loads((shop.folder / name).read_text())
+        for one in (*document["views"], *document["channels"]):
+            one.pop("sets")
+        (shop.folder / name).write_text(json.dumps(document))
+    (shop.folder / "policy.yaml").write_text(POLICY)
+    words = ["refresh", str(shop.folder), "--policy", str(shop.folder / "policy.yaml")]
+    assert run_command(cli, [*words, "--dry-run", "--json"]) == 0
+    would = json.loads(capsys.readouterr().out)
+    assert run_command(cli, words) == 0
+    said = capsys.readouterr().out
+    assert f"view of {GFX} in nightly of {FAMILY}: {linux.id} (it was none)\n" in said
+    assert {"gfx": GFX, "before": None, "now": linux.id, "os": "linux"} in would["channels"][0]["views"]
+    assert shop.get("linux")["torch"] == "2.14.0" and shop.get("windows")["torch"] == "2.13.0"
+    (view,) = [one for one in shop.support("v2/support.json")["views"] if one["gfx"] == GFX]
+    assert [one["set"] for one in view["sets"]] == [linux.id, windows.id]
+    assert run_command(cli, words) == 0
+    assert f"nightly of {FAMILY}: nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("platform", "torch"), [("linux", NEWEST), ("windows", "2.14.0")])
+def test_our_own_choice_of_such_a_view(
+    platform: str, torch: str, open_shop: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = open_shop()
+    shop.night("2.14.0", 11, "windows")
+    shop.night(NEWEST, 12)
+    shop.refresh()
+    where = ["--index", str(shop.folder / RELEASE.view(GFX, "nightly")), "--platform", platform]
+    assert run_command(cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"]) == 0
+    assert f"torch-{torch}+night1" in capsys.readouterr().out
