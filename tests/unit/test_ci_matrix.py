@@ -270,6 +270,9 @@ def test_a_set_is_staged_where_there_is_room_for_it() -> None:
     sizes = {row["family"]: row["gib"] for row in rows_of(cells, PRICES, "sets")}
     (alone,) = (row for row in rows_of(multi_arch("2.13"), PRICES, "sets") if row["platform"] == "linux")
     assert sizes["gfx94X-dcgpu"] < sizes["gfx103X-all"] < alone["gib"] < sum(sizes.values())
+    two = with_text("staging: [{label: aws-linux-scale-rocm-prod}]", "staging: [{label: a}, {label: b}]")
+    labels = {row["stager"] for row in rows_of(cells, Prices(two, History()), "sets")}
+    assert labels == {"ubuntu-24.04", "a", "b"}
 
 
 def test_a_build_for_all_families_is_cheaper_than_one_for_each() -> None:

@@ -8,7 +8,7 @@ from rocm_wheels.ci.matrix.builds import builds
 from rocm_wheels.ci.matrix.cells import Built
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.errors import UsageError
-from rocm_wheels.model.ci import HOSTED, CiTable, shared_out
+from rocm_wheels.model.ci import HOSTED, CiTable
 
 _GB = 10**9
 _TOOL = 2 * _GB  # of a disk, beside wheels: our files and what they need
@@ -37,10 +37,10 @@ def hours_at_most(table: CiTable, *, hosted: bool) -> int:
     return (table.limits.hosted_job_hours if hosted else table.limits.own_job_hours).value
 
 
-def stager(table: CiTable, size: float) -> str:
-    """Return the label of the machine that stages so many bytes: GitHub's own, if its disk will do."""
+def stager(table: CiTable, size: float, own: str) -> str:
+    """Return the label of the machine that stages so many bytes: GitHub's, if its disk will do, else ``own``."""
     fits = size * _ROOM + _TOOL <= table.limits.hosted_disk_gb.value * _GB
-    return HOSTED if fits else shared_out(table.staging, 1)[0]
+    return HOSTED if fits else own
 
 
 def too_long(cells: Sequence[Built], prices: Prices) -> list[str]:

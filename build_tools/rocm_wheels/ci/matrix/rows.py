@@ -20,7 +20,7 @@ from rocm_wheels.ci.matrix.costs import (
 from rocm_wheels.ci.matrix.limits import minutes_of, stager
 from rocm_wheels.ci.matrix.savings import first_cells
 from rocm_wheels.ci.matrix.selection import Cell
-from rocm_wheels.model.ci import Test
+from rocm_wheels.model.ci import Test, shared_out
 from rocm_wheels.model.project import Platform, Project
 
 Rows = Literal["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
@@ -45,7 +45,9 @@ def rows_of(cells: Sequence[Built], prices: Prices, rows: Rows) -> list[Row]:
     if rows == "lines":
         return [_line(group, prices) for group in grouped(cells, by_line).values()]
     if rows == "sets":
-        return [_set(group, prices) for group in grouped(cells, by_set).values()]
+        sets = grouped(cells, by_set).values()
+        stagers = shared_out(prices.table.staging, len(sets))
+        return [_set(group, prices, own) for group, own in zip(sets, stagers, strict=True)]
     if rows == "pythons":
         with_shared = [one for one in cells if shared_before(one.cell.platform, one.cell.line)]
         return [_python(group, prices) for group in grouped(with_shared, by_python).values()]
@@ -151,7 +153,7 @@ def _line(group: Sequence[Built], prices: Prices) -> Row:
     }
 
 
-def _set(group: Sequence[Built], prices: Prices) -> Row:
+def _set(group: Sequence[Built], prices: Prices, own: str) -> Row:
     one = group[0]
     cell, size = one.cell, sum(prices.size(each) for each in builds(group))
     return {
@@ -167,7 +169,7 @@ def _set(group: Sequence[Built], prices: Prices) -> Row:
         "cells": len(group),
         "tested": any(each.tester for each in group),
         "gib": round(size / (1 << 30), 1),
-        "stager": stager(prices.table, size),
+        "stager": stager(prices.table, size, own),
     }
 
 
