@@ -38,7 +38,7 @@ def hours_at_most(table: CiTable, *, hosted: bool) -> int:
 
 
 def stager(table: CiTable, size: float, own: str) -> str:
-    """Return the label of the machine that stages so many bytes: GitHub's, if its disk will do, else ``own``."""
+    """Return the label of what stages so many bytes: GitHub's machine, if its disk will do, else ``own``."""
     fits = size * _ROOM + _TOOL <= table.limits.hosted_disk_gb.value * _GB
     return HOSTED if fits else own
 
