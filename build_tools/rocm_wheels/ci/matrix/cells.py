@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from rocm_wheels.ci.matrix.selection import Cell, Selection, checked, layout_of, listed
+from rocm_wheels.ci.matrix.selection import Cell, Selection, checked, layout_of, enumerated
 from rocm_wheels.model.ci import (
     MULTI_ARCH,
     PLATFORMS,
@@ -137,12 +137,14 @@ def _by_policy(table: CiTable, selection: Selection, cell: Cell, family: Family)
         yield Left(cell, f"the family is built since {family.since}, not in {name}")
     if cell.python not in (selection.pythons or trigger.pythons):
         said = (
-            "--pythons does not name it" if selection.pythons else f"{name} builds {listed(trigger.pythons)}"
+            "--pythons does not name it"
+            if selection.pythons
+            else f"{name} builds {enumerated(trigger.pythons)}"
         )
         yield Left(cell, f"Python {cell.python}: {said}")
     wanted = selection.lines or lines_of(table, name)
     if cell.line not in wanted:
-        said = "--lines does not name it" if selection.lines else f"{name} builds {listed(wanted)}"
+        said = "--lines does not name it" if selection.lines else f"{name} builds {enumerated(wanted)}"
         yield Left(cell, f"torch {cell.line}: {said}")
     if cell.platform not in (selection.platforms or PLATFORMS):
         yield Left(cell, f"--platform does not name {cell.platform}")

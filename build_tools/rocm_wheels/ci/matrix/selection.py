@@ -64,7 +64,7 @@ def checked(table: CiTable, selection: Selection) -> Selection:
     for one in selection.families:
         if one not in table.every_family:
             raise UsageError(
-                f"--families: {_no_family(table, one)}", tip=f"there are {listed(table.every_family)}"
+                f"--families: {_no_family(table, one)}", tip=f"there are {enumerated(table.every_family)}"
             )
     _require("--lines", "release line", selection.lines, lines)
     _require("--pythons", "Python that torch is built for", selection.pythons, sorted(known, key=_by_number))
@@ -85,7 +85,7 @@ def _no_family(table: CiTable, name: str) -> str:
         return f"{name} is built with {holding[0]}"
     if name in members:
         within = [family for family in table.every_family if set(members[family]) & set(members[name])]
-        return f"{name} is not built as one, but as {listed(within)}"
+        return f"{name} is not built as one, but as {enumerated(within)}"
     return f"there is no family {name!r}{did_you_mean(name, table.every_family)}"
 
 
@@ -104,7 +104,7 @@ def _require(option: str, what: str, given: Iterable[str], known: Iterable[str])
         if one not in names:
             raise UsageError(
                 f"{option}: there is no {what} {one!r}{did_you_mean(one, names)}",
-                tip=f"there are {listed(names)}",
+                tip=f"there are {enumerated(names)}",
             )
 
 
@@ -120,6 +120,6 @@ def _by_number(python: str) -> tuple[int, str]:
     return int(python[2:].rstrip("t") or 0), python
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names as they are listed in messages."""
+def enumerated(names: Iterable[str]) -> str:
+    """Return names with commas between, as messages have them."""
     return ", ".join(names) or "none"
