@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
 
+Sets of one family are tried that were made between the two: those for their platform and, where both are of
+one torch line (as their locks say, else 2.13 by their torch), of that line alone.
+
 Each set that is tried is installed into an environment of its own, by uv and from its own index, and COMMAND
 is run with that Python first on PATH; ROCM_WHEELS_SET and ROCM_WHEELS_INDEX say which set it is. What COMMAND
 exits with counts as for `git bisect run`: 0 is good, 125 cannot be tested, 1 to 127 is bad, 128 and more

@@ -126,7 +126,7 @@ def _line(row: Row, results: list[str]) -> str:
     targets = " ".join(row.targets) or "no device code"
     said = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {row.wheels} wheels  {complete}"
     known = "; ".join(results) or "no results"
-    return f"{said}\n  {row.created}  {targets}  {known}"
+    return f"{said}\n  {row.created}  {row.os}  {targets}  {known}"
 
 
 def _tell(found: list[Overview]) -> None:

@@ -15,8 +15,10 @@ from pydantic import Field, ValidationError
 
 from rocm_wheels import log
 from rocm_wheels.errors import DataError, explain
+from rocm_wheels.model.project import Platform
 from rocm_wheels.parallel import each
 from rocm_wheels.records import Record
+from rocm_wheels.release.gate.needed import platform_of
 from rocm_wheels.release.layout import Layout, Places
 from rocm_wheels.release.sets import SetDocument, families, parse_set
 from rocm_wheels.release.stores.store import Changed, Missing, Store
@@ -25,7 +27,10 @@ _JOBS = 16
 
 
 class Row(Record):
-    """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells."""
+    """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells.
+
+    ``os`` is its platform, "" in a listing of before: then its document is read again.
+    """
 
     id: str
     created: str
@@ -40,6 +45,7 @@ class Row(Record):
     planned: int
     missing: int
     origin: str | None
+    os: Platform | Literal[""] = ""
 
 
 class _Listing(Record):
@@ -91,6 +97,7 @@ def row_of(document: SetDocument) -> Row:
         planned=len(document.planned),
         missing=len(document.missing),
         origin=document.origin,
+        os=platform_of(document),
     )
 
 
@@ -98,7 +105,7 @@ def _overview(store: Store, places: Places) -> tuple[Overview, str | None, Seque
     """Return the sets, the tag of the listing and what that holds."""
     ids = store.folders(places.sets)
     tag, kept = _kept(store, places)
-    known = {row.id: row for row in kept}
+    known = {row.id: row for row in kept if row.os}
     heads = each(lambda one: store.head(places.document(one)), ids, jobs=_JOBS)
     there = [one for one, head in zip(ids, heads, strict=True) if head is not None]
     new = [one for one in there if one not in known]

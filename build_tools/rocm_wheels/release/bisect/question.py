@@ -11,6 +11,8 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.records import did_you_mean
+from rocm_wheels.release.bisect.lines import of_their_line
+from rocm_wheels.release.gate.needed import platform_of
 from rocm_wheels.release.gate.policy import CHANNELS
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
@@ -76,8 +78,8 @@ def line_between(
 ) -> Line:
     """Return the sets between two: those that a channel ever showed, or all staged ones of their layout.
 
-    Raises ReleaseError for sets that are not there or have no line between them, and UsageError where the
-    good one is not the older.
+    They are of the platform of the two, and where both are of one torch line, of that. Raises ReleaseError
+    for sets that are not there or have no line between them, and UsageError where the good one is not older.
     """
     ends = [_find(store, layout, one, family=family, channel=channel) for one in (good, bad)]
     old, new = ends
@@ -88,6 +90,10 @@ def line_between(
         raise ReleaseError(
             f"there is no line between them: {what}", tip="name two sets of one family and layout"
         )
+    if platform_of(old) != platform_of(new):
+        what = " and ".join(f"{one.id} is for {platform_of(one)}" for one in ends)
+        tip = "name two sets of one platform: `rocm-wheels releases STORE` says which set is for which"
+        raise ReleaseError(f"there is no line between them: {what}", tip=tip)
     if old.layout == "variants":
         tip = "bisect the plain wheels that they were made of"
         raise ReleaseError(
@@ -101,8 +107,9 @@ def line_between(
     (overview,) = overviews(store, layout, family=old.family)
     for fault in overview.damaged:
         log.warn(f"left out: {fault}")
-    rows = [row for row in overview.rows if row.layout == old.layout]
-    return Line(store, layout, old.family, "staging", _cut(rows, ends))
+    return Line(
+        store, layout, old.family, "staging", _cut(store, Places(layout, old.family), overview.rows, ends)
+    )
 
 
 def key_of(line: Line, asked: Asked) -> str:
@@ -159,13 +166,16 @@ def _on_channel(store: Store, layout: Layout, channel: str, ends: Sequence[SetDo
     family = ends[0].family
     ids = _ever_on(store, layout, family, channel)
     documents = [read_set(store, family, one, area="release", layout=layout) for one in ids]
-    return _cut([row_of(one) for one in documents if one.layout == ends[0].layout], ends)
+    return _cut(store, Places(layout, family, "release"), [row_of(one) for one in documents], ends)
 
 
-def _cut(rows: Sequence[Row], ends: Sequence[SetDocument]) -> tuple[Row, ...]:
+def _cut(store: Store, places: Places, rows: Sequence[Row], ends: Sequence[SetDocument]) -> tuple[Row, ...]:
+    """Return the sets between the ends that are as they are: of their layout, platform and torch line."""
     first, last = ((one.created, one.id) for one in ends)
     ordered = sorted(rows, key=lambda row: (row.created, row.id))
-    return tuple(row for row in ordered if first <= (row.created, row.id) <= last)
+    between = [row for row in ordered if first <= (row.created, row.id) <= last]
+    kind = ends[0].layout, platform_of(ends[0])
+    return of_their_line(store, places, [row for row in between if (row.layout, row.os) == kind])
 
 
 def _mark(path: Path) -> str:

@@ -1,0 +1,167 @@
+"""Bisecting where one family has sets of two platforms and of several torch lines, staged as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from nights import FAMILY, Night
+from release_world import PYTHON, rocm_wheel
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index.adding import add_wheels
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
+from rocm_wheels.release.promotion.copying import copy_set
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores.folder import FolderStore
+
+# for each night, in the order in which its sets are made: torch, platform, line as the lock says it
+SETS = [
+    (night, torch, platform, line)
+    for night in range(1, 7)
+    for torch, platform, line in (
+        ("2.13.0", "linux", "2.13"),
+        ("2.14.0" if night > 3 else "2.14.0a0", "linux", "nightly"),  # the newest line is called so
+        ("2.13.0", "windows", "2.13"),
+        ("2.12.1", "linux", None),
+    )
+]
+Bisect = Callable[..., Any]
+
+
+class Bench:
+    """A store with nights, by (day, torch without its local part, platform)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.store = root, FolderStore(root / "store")
+        self.sets: dict[tuple[int, str, str], SetDocument] = {}
+        for day, torch, platform, line in SETS:
+            made = Night(torch, day, platform, line).stage(self.store, root / "made")
+            self.sets[day, torch[:4], platform] = made
+
+    def line(self, torch: str, platform: str = "linux", days: range = range(1, 7)) -> list[str]:
+        return [self.sets[day, torch, platform].id for day in days]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        found = Bench(tmp_path_factory.mktemp("nights"))
+        add_wheels(found.root / "rocm", [rocm_wheel(found.root)], now="2026-11-01T00:00:00Z")
+        return found
+
+
+@pytest.fixture
+def bisect(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bisect:
+    def asked(good: str, bad: str, *words: str, code: int = 0) -> Any:
+        given = ["--good", good, "--bad", bad, "--gfx", "gfx1100", "--work-dir", str(tmp_path / "work")]
+        assert run_command(cli, ["bisect", str(bench.store.folder), *given, "--json", *words]) == code
+        both = capsys.readouterr()
+        return json.loads(both.out) if code == 0 else both.err
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("torch", "platform"), [("2.13", "linux"), ("2.13", "windows"), ("2.12", "linux"), ("2.14", "linux")]
+)
+def test_between_two_sets_of_a_line_is_that_line(
+    torch: str, platform: str, bench: Bench, bisect: Bisect
+) -> None:
+    line = bench.line(torch, platform)
+    said = bisect(line[0], line[-1], "--plan")
+    assert said["sets"] == line and said["between"] == 4
+    assert bisect(line[1], line[3], "--plan")["sets"] == line[1:4]
+
+
+def test_between_two_lines_are_all_of_their_platform(bench: Bench, bisect: Bisect) -> None:
+    linux = [one.id for key, one in bench.sets.items() if key[2] == "linux" and 2 <= key[0] <= 3]
+    made = sorted(
+        (one for one in bench.sets.values() if one.id in linux), key=lambda one: (one.created, one.id)
+    )
+    ids = [one.id for one in made]
+    good, bad = bench.sets[2, "2.12", "linux"].id, bench.sets[3, "2.14", "linux"].id
+    found = bisect(good, bad, "--plan")["sets"]
+    assert found == ids[ids.index(good) : ids.index(bad) + 1]
+    assert {one[:4] for one in found} == {"2.12", "2.13", "2.14"}
+
+
+def test_ends_of_two_platforms_are_refused(bench: Bench, bisect: Bisect) -> None:
+    good, bad = bench.sets[1, "2.13", "linux"].id, bench.sets[6, "2.13", "windows"].id
+    said = bisect(good, bad, "--plan", code=15)
+    assert (
+        f"there is no line between them: {good} is for linux and {bad} is for windows\ntip: name two sets"
+        in said
+    )
+
+
+def test_the_answer_is_certain_although_others_were_made_in_between(
+    bench: Bench, bisect: Bisect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each set that is tried is installed for real: one for Windows could not be."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(bench.root / "uv"))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", (bench.root / "rocm").as_uri())
+    script = tmp_path / "try.py"
+    script.write_text("import sys, torch\nsys.exit(torch.found != '2.13.0' or torch.night >= 4)\n")
+    line = bench.line("2.13")
+    words = ["--python", PYTHON, "--", "python", str(script)]
+    found = bisect(line[0], line[-1], *words)
+    assert (found["first_bad"], found["last_good"], found["certain"]) == (line[3], line[2], True)
+    assert {one["set"] for one in found["probes"]} <= set(line)
+
+
+def test_of_a_channel_too(bench: Bench, bisect: Bisect) -> None:
+    staged, released = Places(load_layout(), FAMILY), Places(load_layout(), FAMILY, "release")
+    ids = [bench.sets[day, torch[:4], platform].id for day, torch, platform, _ in SETS if day in {2, 4, 5}]
+    for document in bench.sets.values():
+        if document.id in ids:
+            copy_set(bench.store, staged, released, document)
+    when = "2026-11-21T00:00:00Z"
+    shown = tuple(Shown(set=one, when=when, by="ann", state="tested") for one in ids)
+    events = (Event(action="promote", sets=tuple(ids), by="ann", when=when, revision=1),)
+    channel = Channel(
+        family=FAMILY, channel="nightly", revision=2, current=ids[-1], sets=shown, history=events
+    )
+    write_channel(bench.store, released, channel, None)
+    line = [bench.sets[day, "2.14", "linux"].id for day in (2, 4, 5)]
+    assert bisect(line[0], line[-1], "--plan", "--channel", "nightly")["sets"] == line
+
+
+def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
+    bench: Bench, bisect: Bisect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = bench.line("2.13")
+    places = Places(load_layout(), FAMILY)
+    lock = bench.root / "store" / places.lock(line[2])
+    kept = lock.read_bytes()
+    try:
+        lock.write_text("[]")
+        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+        lock.unlink()
+        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+    finally:
+        lock.write_bytes(kept)
+
+
+def test_a_listing_of_before_is_read_again(bench: Bench, bisect: Bisect) -> None:
+    path = bench.root / "store" / Places(load_layout(), FAMILY).summary
+    listing = json.loads(path.read_text())
+    kept = path.read_bytes()
+    for row in listing["sets"]:
+        del row["os"]
+    path.write_text(json.dumps(listing))
+    try:
+        line = bench.line("2.13", "windows")
+        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+    finally:
+        path.write_bytes(kept)
