@@ -61,12 +61,18 @@ _options = in_order(
     help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
     "and the pages say so.",
 )
+@click.option(
+    "--allow-fewer-targets",
+    is_flag=True,
+    help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
+)
 def promote(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     channel: str,
     policy: Path | None,
     undo: bool,
     allow_unpinned: bool,
+    allow_fewer_targets: bool,
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
@@ -89,7 +95,9 @@ def promote(  # noqa: PLR0917 - click passes them by name
         return promoter.promote(document, lambda: _verdict(promoter, document, rules))
 
     promoter = replace(
-        _promoter(store, Places(layout, document.family), channel), allow_unpinned=allow_unpinned
+        _promoter(store, Places(layout, document.family), channel),
+        allow_unpinned=allow_unpinned,
+        allow_fewer_targets=allow_fewer_targets,
     )
     said = _Said(chosen.store, chosen.layout, unconditional, dry_run, as_json)
     _run(promoter, change, partial(refresher_of, policy=rules), said)

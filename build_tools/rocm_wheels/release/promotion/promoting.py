@@ -28,6 +28,7 @@ from rocm_wheels.release.promotion.channel import (
     write_channel,
 )
 from rocm_wheels.release.promotion.copying import copy_set
+from rocm_wheels.release.promotion.fewer import require_targets
 from rocm_wheels.release.promotion.objections import (
     busy,
     lost,
@@ -77,6 +78,7 @@ class Promoter:
     """One who changes a channel. ``staging`` are the places where the family's sets are staged.
 
     ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
+    ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now.
     """
 
     store: Store
@@ -84,6 +86,7 @@ class Promoter:
     channel: str
     actor: Actor
     allow_unpinned: bool = False
+    allow_fewer_targets: bool = False
 
     @property
     def release(self) -> Places:
@@ -117,11 +120,11 @@ class Promoter:
             verdict = require_pass(judge(), self.store)
             if requires is None:
                 requires = requires_of(self.store, self.staging, document)
-                self._refuse_mixtures(document, requires, channel)
+                self._require_fitting(document, requires, channel)
                 copied = copy_set(self.store, self.staging, self.release, document)
                 self.released.learn(requires)
                 verdict = require_pass(judge(), self.store)
-            loose = self._refuse_mixtures(document, requires, channel)
+            loose = self._require_fitting(document, requires, channel)
             state = shown_state(verdict)
             by, now = self.actor.by, self.actor.now
             shown = Shown(set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *loose))
@@ -262,15 +265,19 @@ class Promoter:
         order = [] if is_one_rename(self.store, folder) else self.released.in_order(sets)
         return exchange(self.store, Exchange(folder, builds, pages, order, adds, check))
 
-    def _refuse_mixtures(
+    def _require_fitting(
         self, document: SetDocument, requires: Requires, channel: Channel
     ) -> tuple[str, ...]:
-        """Raise ReleaseError for a set that installers would mix; return what is allowed nevertheless."""
+        """Raise ReleaseError for a set that people should not get; return what is allowed nevertheless.
+
+        That is: installers would mix it with others, or it takes GPUs from people.
+        """
         shown = self.released.documents(channel.shown)
+        fewer = require_targets(document, shown, self.channel, allow=self.allow_fewer_targets)
         refuse_overlaps(document, shown)
         allow = self.allow_unpinned
         loose = require_pins(document, requires, allow=allow)
-        return (*loose, *require_tied(document, requires, shown, allow=allow))
+        return (*loose, *require_tied(document, requires, shown, allow=allow), *fewer)
 
 
 def newer_than(channel: Channel, set_id: str) -> tuple[str, ...]:

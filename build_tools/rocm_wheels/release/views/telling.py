@@ -21,6 +21,7 @@ from rocm_wheels.release.gate.needed import platform_of, pythons_of, targets_of
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.gate.verdict import Verdict, shown_state
 from rocm_wheels.release.promotion.channel import Shown, State
+from rocm_wheels.release.promotion.fewer import FEWER
 from rocm_wheels.release.promotion.ties import LOOSE
 from rocm_wheels.release.sets import SetDocument, SetFile
 from rocm_wheels.release.views.known import Known, Target, Wheel
@@ -109,7 +110,7 @@ def known_of(
 
 def _loose(shown: Shown) -> list[str]:
     """Return the lines that are of the wheels, not of what is known of them: they stay."""
-    return [line for line in shown.told if line.startswith(LOOSE)]
+    return [line for line in shown.told if line.startswith((*LOOSE, FEWER))]
 
 
 def _failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:

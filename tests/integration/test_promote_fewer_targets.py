@@ -1,0 +1,159 @@
+"""Sets for all GPUs that lack some which the newest set of a channel has: refused, unless meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from nights import Night, hours_ago, know, verified
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.release.layout import Places, load_layout
+from rocm_wheels.release.sets import SetDocument
+from rocm_wheels.release.stores.folder import FolderStore
+
+POLICY = (
+    "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}}}"
+)
+ALL, SOME = ("gfx942", "gfx1100", "gfx1201"), ("gfx1100", "gfx1201")
+FAMILY = "multi-arch"
+PAGE = f"{Places(load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
+Promote = Callable[..., Any]
+
+
+class Bench:
+    """A store of sets for all GPUs; what is staged passes its gate."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.store = root, FolderStore(root / "store")
+        (root / "policy.yaml").write_text(POLICY)
+
+    def stage(self, torch: str, day: int, targets: tuple[str, ...], **more: Any) -> SetDocument:
+        night = Night(torch, day, targets=targets, **{"family": FAMILY, "layout": "multi-arch", **more})
+        document, now = night.stage(self.store, self.root / "made"), datetime.now(timezone.utc)
+        verified(self.store, document, hours_ago(now, 1))
+        know(self.store, document, "gfx1100", "pass", hours_ago(now, 1))
+        return document
+
+    def files(self) -> set[str]:
+        return {str(one.relative_to(self.root)) for one in self.root.rglob("*")}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
+    def asked(document: SetDocument, *words: str, code: int = 0) -> Any:
+        named = ["--set", document.id, "--family", document.family, "--channel", "nightly"]
+        said = ["--policy", str(bench.root / "policy.yaml"), *words]
+        assert run_command(cli, ["promote", str(bench.store.folder), *named, *said]) == code
+        both = capsys.readouterr()
+        return both.err if code else both.out
+
+    return asked
+
+
+def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
+    bench: Bench, promote: Promote, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = bench.stage("2.13.0", 11, ALL)
+    promote(whole)
+    part, before = bench.stage("2.13.1", 12, SOME), bench.files()
+    for words in ([], ["--dry-run"]):
+        said = promote(part, *words, code=15)
+        assert f"{part.id} has no code of torch for gfx942; torchvision for gfx942, and {whole.id}" in said
+        assert "tip: promote a set for all of them; where this is meant, say --allow-fewer-targets" in said
+    assert bench.files() == before
+    gate = ["gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
+    assert run_command(cli, [*gate, "--policy", str(bench.root / "policy.yaml")]) == 0  # as it was
+    capsys.readouterr()
+    promote(part, "--allow-fewer-targets")
+    told = f"fewer targets: no code of torch for gfx942; torchvision for gfx942, which {whole.id} has"
+    page = json.loads(bench.store.read(PAGE).content)
+    (shown,) = [one for one in page["_untested"] if one["set"] == part.id]
+    assert shown["told"][-1] == told
+    assert (
+        run_command(cli, ["refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")])
+        == 0
+    )
+    capsys.readouterr()
+    page = json.loads(bench.store.read(PAGE).content)
+    assert [one["told"][-1] for one in page["_untested"] if one["set"] == part.id] == [told]  # it stays
+    # it was meant: what comes after it is held against it
+    promote(bench.stage("2.13.1", 13, SOME))
+    assert "no code of torch for gfx1100" in promote(bench.stage("2.13.1", 14, ("gfx1201",)), code=15)
+    promote(bench.stage("2.13.1", 15, ALL))
+    assert "no code of torch for gfx942" in promote(bench.stage("2.13.1", 16, SOME), code=15)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"torch": "2.14.0"},
+        {"torch": "2.13.0", "platform": "windows"},
+        {
+            "torch": "2.13.0",
+            "family": "gfx110X-all",
+            "layout": "per-family",
+            "targets": ("gfx1100", "gfx1101"),
+        },
+    ],
+)
+def test_what_takes_nothing_from_anybody_is_shown(
+    other: dict[str, Any], bench: Bench, promote: Promote
+) -> None:
+    """Another line, another platform, and a set of one family."""
+    promote(bench.stage("2.13.0", 11, ALL))
+    if "family" in other:
+        promote(
+            bench.stage(
+                "2.13.0", 11, ("gfx1100", "gfx1101", "gfx1102"), family="gfx110X-all", layout="per-family"
+            )
+        )
+    given = {"torch": "2.13.0", "day": 12, "targets": SOME, **other}
+    promote(bench.stage(**given))
+    promote(bench.stage("2.13.0", 13, (*ALL, "gfx90a")))  # more is always right
+
+
+def test_a_failure_on_any_target_holds_a_set_that_one_is_enough_for(bench: Bench, promote: Promote) -> None:
+    """What the policy says of sets for all families."""
+    document = bench.stage("2.13.0", 11, ALL)
+    know(bench.store, document, "gfx942", "fail", hours_ago(datetime.now(timezone.utc), 0.5))
+    assert "gfx942" in promote(document, code=15)
+
+
+def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Promote) -> None:
+    """It was said once that it is meant: what was begun is completed by the same command, or without it."""
+    from faulty_store import FaultyStore, Killed
+
+    from rocm_wheels.release.gate.verdict import RuleResult, Verdict
+    from rocm_wheels.release.promotion.promoting import Actor, Promoter
+
+    promote(bench.stage("2.13.0", 11, ALL))
+    part = bench.stage("2.13.1", 12, SOME)
+    places = Places(load_layout(), FAMILY)
+    passed = Verdict(
+        "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),)
+    )
+    store = FaultyStore(bench.store)
+    promoter = Promoter(
+        store, places, "nightly", Actor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
+    )
+    path = Places(load_layout(), FAMILY, "release").channel("nightly")
+    store.at, store.fault = f"replace {path}", "after"
+    with pytest.raises(Killed):
+        promoter.promote(part, lambda: passed)
+    assert f"{part.id} promoted (an earlier run had begun it)" in promote(part)
