@@ -35,7 +35,12 @@ _MOST_SHOWN = 10
     type=_FILE,
     help="The lock that they were built from; for variants there may be several.",
 )
-@click.option("--family", required=True, metavar="NAME", help="The GPU family that they are for.")
+@click.option(
+    "--family",
+    required=True,
+    metavar="NAME",
+    help="The GPU family that they are for, or multi-arch: wheels for all families (--layout multi-arch).",
+)
 @click.option(
     "--layout",
     type=click.Choice(_KINDS),
