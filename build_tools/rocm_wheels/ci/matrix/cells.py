@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
 
-from rocm_wheels.ci.matrix.selection import Cell, Selection, checked, layout_of, enumerated
+from rocm_wheels.ci.matrix.selection import Cell, Selection, checked, enumerated, layout_of
 from rocm_wheels.model.ci import (
     MULTI_ARCH,
     PLATFORMS,
