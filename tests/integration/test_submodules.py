@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flaky_server import Server, serving
@@ -14,7 +15,10 @@ from network_trees import Tree
 from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.errors import SourceError
+from rocm_wheels.sources import materialize
+from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.network.transport import Transport
+from rocm_wheels.sources.trees import Part, repositories
 
 ODD = 'third "pärty"\nwith a line'
 
@@ -287,6 +291,22 @@ def test_what_is_left_is_what_git_leaves(tree: Tree, upstream: Upstream, tmp_pat
 
     assert seen(tree) == seen(theirs)
     assert tree.is_sound()
+
+
+def test_what_was_just_written_need_not_be_looked_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, seen = materialize._just_written, []
+
+    def checked(git: Git, *facts: Any) -> list[Part]:
+        parts = known(git, *facts)
+        seen.append((parts, repositories(git)))
+        return parts
+
+    monkeypatch.setattr(materialize, "_just_written", checked)
+    tree.checkout()
+    [(parts, there)] = seen
+    assert len(parts) == 3 and parts == there
+    tree.checkout("feature")
+    assert len(seen) == 1
 
 
 def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: Server) -> None:

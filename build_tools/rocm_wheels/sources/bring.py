@@ -56,7 +56,7 @@ def bring(
     if begun != ready.noted:
         write_state(place, begun)
     moved = any(part.path for part in parts) or known.knows_submodules
-    parts = write_files(parts, place, commit, ours, modules=modules, moved=moved)
+    parts = write_files(parts, place, commit, ours, modules=modules, moved=moved, tree=ready.tree)
     tree, final = parts[0].tree, request.patches is None
     hipified = _is_left_plain(request) and request.commit_hipify
     new = replace(new, left=tag_all(parts, hipified=hipified, fetched=final))

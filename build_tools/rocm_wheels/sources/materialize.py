@@ -12,7 +12,7 @@ from rocm_wheels.model.project import Project
 from rocm_wheels.sources.commits import tag_upstream
 from rocm_wheels.sources.files import Listing, prefixed, remove_files, scan, scan_ignored
 from rocm_wheels.sources.git import Git
-from rocm_wheels.sources.network.prefetch import Fetched
+from rocm_wheels.sources.network.prefetch import Arrived, Fetched
 from rocm_wheels.sources.populate import populate
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 from rocm_wheels.sources.trees import (
@@ -38,12 +38,20 @@ def written_by_us(parts: Sequence[Part], state: State | None) -> list[str]:
 
 
 def write_files(
-    old: Sequence[Part], place: Path, commit: str, ours: list[str], *, modules: Fetched, moved: bool
+    old: Sequence[Part],
+    place: Path,
+    commit: str,
+    ours: list[str],
+    *,
+    modules: Fetched,
+    moved: bool,
+    tree: str,
 ) -> list[Part]:
     """Make the files of a tree those of ``commit``; what is not ``ours`` or tracked stays.
 
     The commits of its submodules, ``modules`` (none: not wanted), must be there: no server is asked.
-    ``moved``: those that git knows may come from elsewhere now. Returns the repositories then.
+    ``moved``: those that git knows may come from elsewhere now. ``tree``: the commit's, known where the root
+    was just made. Returns the repositories then.
     """
     git, links = old[0].git, modules.paths
     remove_files(git.directory, ours)
@@ -53,7 +61,10 @@ def write_files(
         if not any(part.path == path or part.path.startswith(f"{path}/") for path in links):
             put_aside(git, place, part.path)
     git.text("checkout", "--quiet", "--force", "--detach", commit)
-    if links and not (modules.new is not None and populate(git, place, modules.new)):
+    populated = not links or (modules.new is not None and populate(git, place, modules.new))
+    if populated and tree and all(one.tree for one in modules.new or ()):
+        return _just_written(git, place, commit, tree, modules.new or ())
+    if not populated:
         _update_submodules(git, moved=moved)
     new = repositories(git)
     if links:
@@ -62,6 +73,15 @@ def write_files(
             if part.path not in there:
                 put_aside(git, place, part.path)
     return new
+
+
+def _just_written(git: Git, place: Path, commit: str, tree: str, modules: Sequence[Arrived]) -> list[Part]:
+    """Return the repositories of a tree that was all made and written now: what is in them is known."""
+    below = [
+        Part(one.path, git.at(git.directory / one.path), one.commit, one.folder, one.commit, one.tree)
+        for one in sorted(modules, key=lambda one: one.path.split("/"))
+    ]
+    return [Part("", git, "", place, commit, tree), *below]
 
 
 def _update_submodules(git: Git, *, moved: bool) -> None:

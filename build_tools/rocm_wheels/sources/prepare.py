@@ -23,13 +23,15 @@ from rocm_wheels.sources.trees import has_commit, is_whole
 class Ready:
     """A repository with the wanted commit in it, and its configuration; ``made`` by this run.
 
-    ``noted``: the state that says so on the disk, where this run has written one.
+    ``noted``: the state that says so on the disk, where this run has written one. ``tree``: the commit's,
+    where it was made and looked at.
     """
 
     commit: str
     known: Configuration
     made: bool
     noted: State | None
+    tree: str
 
 
 def prepare(
@@ -68,11 +70,12 @@ def prepare(
             tip="name another folder with --checkout-dir"
             + (", or give that origin with --gitrepo-origin" if origin else ""),
         )
+    tree = ""
     if made or not is_whole(plain, commit):
         depth = request.depth
         if depth is not None and has_commit(plain) and not is_shallow(plain):
             log.note("the checkout has its whole history already; --depth is not needed")
             depth = None
         wanted = Wanted(pin.origin, source)
-        commit = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
-    return Ready(commit, known, made, noted)
+        commit, tree = obtain(plain, wanted, commit, depth=depth, transport=request.transport)
+    return Ready(commit, known, made, noted, tree if made else "")

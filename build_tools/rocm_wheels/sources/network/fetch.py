@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
@@ -48,9 +49,16 @@ class Wanted:
         return f"{source} of {shell.hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
 
 
+class Came(NamedTuple):
+    """A commit that is there now, and its tree (empty where nobody looked)."""
+
+    commit: str
+    tree: str = ""
+
+
 def fetch(
     git: Git, wanted: Wanted, target: str, *, depth: int | None, transport: Transport, space: str = SERVED
-) -> str:
+) -> Came:
     """Fetch into the ref ``target`` and return the commit that came; no file of a tree is touched.
 
     A server that cuts no history gives the whole one, and one that gives out commits only by
@@ -68,14 +76,15 @@ def fetch(
             _transfer(git, wanted, [f"+{wanted.source}:{target}"], transport)
         else:
             raise
-    asked = f"{target}^{{}}\n".encode("ascii")
-    came, kind = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).split(" ")
+    asked = f"{target}^{{}}\n{target}^{{tree}}\n".encode("ascii")
+    said = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).split("\n")
+    (came, kind), tree = said[0].split(" "), said[1].split(" ")[0]
     if kind != "commit":
         git.text("update-ref", "-d", target)
         raise SourceError(
             f"{wanted.words} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
         )
-    return came
+    return Came(came, tree)
 
 
 def is_shallow(git: Git) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import SourceError, UsageError
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, objects_of
-from rocm_wheels.sources.network.fetch import Wanted, fetch, under_way
+from rocm_wheels.sources.network.fetch import Came, Wanted, fetch, under_way
 from rocm_wheels.sources.network.remote import no_sha256
 from rocm_wheels.sources.network.sharing import share
 from rocm_wheels.sources.network.transport import Transport
@@ -87,7 +87,7 @@ def origin_slug(origin: str) -> str:
     return f"{words[-80:]}-{digest}"
 
 
-def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transport: Transport) -> str:
+def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transport: Transport) -> Came:
     """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
 
     ``commit`` is what ``wanted.source`` was when the origin was asked; returns the commit that came.
@@ -102,7 +102,7 @@ def obtain(git: Git, wanted: Wanted, commit: str, *, depth: int | None, transpor
         return fetch(local, near, FETCHED_REF, depth=depth, transport=transport)
     share(mirror.folder / "objects", objects_of(git))
     git.text("update-ref", FETCHED_REF, commit, what=f"taking {commit[:12]} from {mirror.folder}", tip=_TIP)
-    return commit
+    return Came(commit)
 
 
 def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> tuple[Mirror, str]:
@@ -128,7 +128,8 @@ def mirrored(git: Git, wanted: Wanted, commit: str, *, transport: Transport) -> 
             _make(mirror)
         if not holds(mirror, commit):
             target = f"{mirror.space}/fetched"
-            commit = fetch(mirror.git, wanted, target, depth=None, transport=transport, space=mirror.space)
+            came = fetch(mirror.git, wanted, target, depth=None, transport=transport, space=mirror.space)
+            commit = came.commit
             words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
             mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
     return mirror, commit

@@ -63,13 +63,17 @@ class _Link:
 
 
 class Arrived(NamedTuple):
-    """A submodule whose commit has come: its path, and its parent's, from the root; ``folder`` is its own."""
+    """A submodule whose commit has come: its path, and its parent's, from the root.
+
+    ``tree``: the commit's, empty where nobody looked. ``folder`` is its own repository.
+    """
 
     path: str
     parent: str
     name: str
     url: str
     commit: str
+    tree: str
     folder: Path
 
 
@@ -190,16 +194,17 @@ class _Prefetch:
         root = self.root.git
         # its own working tree may not be there yet, or be gone: git would refuse to start
         git = root.using(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
+        tree = ""
         if fresh or not is_whole(git, link.commit):
             trusted = is_server(link.url)
             wanted = Wanted(link.url, link.commit, _shown(link.path), trusted)
             depth = self._depth(git, folder, link.module)
-            obtain(git, wanted, link.commit, depth=depth, transport=self.transport)
+            tree = obtain(git, wanted, link.commit, depth=depth, transport=self.transport).tree
         if fresh or _is_unborn(git, folder):
             # cut before its files are written, git would find no revision to go on from
             write_whole(folder / "HEAD", f"{link.commit}\n")
         self.plain &= fresh
-        new = Arrived(link.path, link.parent.path, link.module.name, link.url, link.commit, folder)
+        new = Arrived(link.path, link.parent.path, link.module.name, link.url, link.commit, tree, folder)
         self.arrived.append(new)
         here = Here(link.path, git, folder, link.url, link.commit)
         return None, self.links(here, entries(git, link.commit))
