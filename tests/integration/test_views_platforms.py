@@ -293,3 +293,35 @@ def test_our_own_choice_of_such_a_view(
     where = ["--index", str(shop.folder / RELEASE.view(GFX, "nightly")), "--platform", platform]
     assert run_command(cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"]) == 0
     assert f"torch-{torch}+night1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where", [[], ["--channel", "nightly"]])
+def test_releases_names_what_views_show(
+    where: list[str], open_shop: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = open_shop()
+    linux, windows = shop.night("2.14.0", 11), shop.night("2.13.0", 11, "windows", good=[GFX])
+    failed = shop.night(NEWEST, 12, good=[])
+    know(shop.store, failed, GFX, "fail", hours_ago(MOMENT, 4))
+    shop.night(OLDER, 13), shop.night(OLDER, 13, "windows", good=[])
+    shop.refresh()
+    (shop.folder / "policy.yaml").write_text(POLICY)
+
+    def ask(*words: str) -> Any:
+        rules = ["--policy", str(shop.folder / "policy.yaml")]
+        assert run_command(cli, ["releases", str(shop.folder), *words, *where, *rules]) == 0
+        said = capsys.readouterr().out
+        return json.loads(said)["answers"] if "--json" in words else said
+
+    for words in (["--passed", GFX], ["--last-good", "--passed", GFX]):
+        found = ask(*words, "--json")
+        assert [(one["os"], one["set"]) for one in found] == [("linux", linux.id), ("windows", windows.id)]
+        assert [one["newer"] for one in found] == [
+            [{"set": failed.id, "family": FAMILY, "why": f"tests failed on {GFX}"}],
+            [],
+        ]
+        assert f"{GFX} on Windows: {windows.id}  {FAMILY}" in ask(*words)
+    good = {(one["gfx"], one["os"]): one["set"] for one in ask("--last-good", "--json")}
+    assert good[OTHER, "linux"] == linux.id and good[OTHER, "windows"] is None
+    views = {one["gfx"]: [its["set"] for its in one["sets"]] for one in shop.support()["views"]}
+    assert views == {gfx: [it for p in ("linux", "windows") if (it := good[gfx, p])] for gfx in GPUS}

@@ -26,18 +26,19 @@ A set that is staged only in part is no set yet; how many there are is said.
 
 With --channel: the sets that people get there, since when and by whom, what their pages say of tests and what
 is known now (`rocm-wheels refresh` has pages say it). With --passed: the newest set that passed its tests on
-a GPU target. With --last-good: the newest that passed, of those that nobody took back; for each target, or
-for that of --passed. All count results as the gate does: a failure stands until passes made it good. The exit
-code is 15 where the target that was asked for has no such set.
+a GPU target, of each platform: that of the newest torch, and of those the one made last. With --last-good:
+the newest that passed, of those that nobody took back; for each target, or for that of --passed. All count
+results as the gate does: a failure stands until passes made it good. The exit code is 15 where the target
+that was asked for has no such set.
 
 \b
 JSON (keys are added, never renamed):
-  sets, unfinished                                      without the options below
+  sets: [… os: linux|windows …], unfinished             without the options below
   channels: [family, channel, revision, index, pending,
-    sets: [set, version, rocm, since, by, index, then: {state, told},
+    sets: [set, version, rocm, os, since, by, index, then: {state, told},
       now: {state, told, targets: [gfx, state, by, pythons, when]}]]
   channel, kind, answers: [gfx, set, family, version, rocm, created, why,
-    index, install, newer: [set, family, why]]          set is null: none
+    index, install, newer: [set, family, why], os]      set is null: none; an answer for each platform
 """
 
 
@@ -171,7 +172,7 @@ def _find(
     if good or gfx is None:
         answers = last_good(inquiry, (gfx,) if gfx else (), channel=channel)
     else:
-        answers = [newest_that_passed(inquiry, gfx, channel=channel, kind=kind)]
+        answers = newest_that_passed(inquiry, gfx, channel=channel, kind=kind)
     if as_json:
         shown = [answer_as_json(one) for one in answers]
         click.echo(json.dumps({"channel": channel, "kind": kind or "any", "answers": shown}, indent=1))
@@ -181,7 +182,7 @@ def _find(
     where = f"{channel} of " if channel else ""
     if not answers:
         log.note(f"there are no sets in {where}{inquiry.store.url}")
-    if gfx is not None and answers[0].found is None:
+    if gfx is not None and not any(one.found for one in answers):
         raise _none(answers[0], f"{where}{inquiry.store.url}", good=good)
 
 

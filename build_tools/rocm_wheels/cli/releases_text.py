@@ -21,7 +21,7 @@ def channel_lines(found: ChannelNow) -> Iterator[str]:
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
     for one in found.sets:
-        yield f"  {one.shown.set}  ROCm {one.document.rocm_in_words or 'unknown'}"
+        yield f"  {one.shown.set}  ROCm {one.document.rocm_in_words or 'unknown'}  {one.now.os}"
         yield f"    since {one.shown.when}, by {one.shown.by}"
         yield f"    pages say: {_told(one.shown.state, one.shown.told)}"
         yield f"    known now: {_told(one.now.state, one.now.told)}"
@@ -48,6 +48,7 @@ def channel_as_json(found: ChannelNow) -> dict[str, Any]:
                 "set": one.shown.set,
                 "version": one.document.version,
                 "rocm": one.document.rocm_in_words or None,
+                "os": one.now.os,
                 "since": one.shown.when,
                 "by": one.shown.by,
                 "index": one.index,
@@ -66,10 +67,11 @@ def channel_as_json(found: ChannelNow) -> dict[str, Any]:
 def answer_lines(answer: Answer) -> Iterator[str]:
     """Yield what a person reads of a set that was looked for on a target."""
     found = answer.found
+    on = f"{answer.gfx}{' on Windows' if answer.os == 'windows' else ''}"
     if found is None:
-        yield f"{answer.gfx}: {answer.why}"
+        yield f"{on}: {answer.why}"
     else:
-        yield f"{answer.gfx}: {found.id}  {found.family}  ROCm {found.rocm or 'unknown'}  {found.created}"
+        yield f"{on}: {found.id}  {found.family}  ROCm {found.rocm or 'unknown'}  {found.created}"
         yield f"  {answer.why}"
         yield f"  index: {answer.index}"
         yield f"  {answer.install}"
@@ -93,6 +95,7 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
         "index": answer.index or None,
         "install": answer.install or None,
         "newer": [{"set": one.id, "family": one.family, "why": why} for one, why in answer.newer],
+        "os": answer.os,
     }
 
 

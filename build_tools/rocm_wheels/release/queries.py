@@ -1,7 +1,7 @@
 """What people ask a store: what does a channel show, which set is the newest that is good on a GPU target.
 
-Answers are of ``standing``'s making; here it is read what they need, and no more: newest sets first, and of
-sets of which nothing is known not even their documents.
+Answers are of ``standing``'s making, for each platform by itself; here it is read what they need, and no
+more: newest sets first, and of sets of which nothing is known not even their documents.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from datetime import datetime
 
 from rocm_wheels.errors import ReleaseError, UsageError
 from rocm_wheels.model.gfx import base_target, gfx_families, gfx_targets
+from rocm_wheels.model.project import Platform
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.evidence_store import evidence_of
 from rocm_wheels.release.gate.policy import CHANNELS, Policy
 from rocm_wheels.release.gate.verdict import TargetState
 from rocm_wheels.release.layout import Area, Layout, Places
+from rocm_wheels.release.newest import PLATFORMS, Rank, rank
 from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
 from rocm_wheels.release.sets import SetDocument, families, read_set
@@ -64,8 +66,9 @@ class ChannelNow:
 class Answer:
     """The set that was looked for on a target; ``None``: there is none. ``why`` says what speaks for it.
 
-    ``newer`` are sets that came after it, or all there are, each with why it is not the one. ``index`` is
-    that of the set alone, which never changes, and ``install`` a command that takes it from there.
+    ``newer`` are sets that go before it, or all there are, each with why it is not the one. ``index`` is
+    that of the set alone, which never changes, and ``install`` a command that takes it from there. ``os`` is
+    the platform, ``None`` where no set is for the target.
     """
 
     gfx: str
@@ -74,6 +77,7 @@ class Answer:
     index: str = ""
     install: str = ""
     newer: tuple[tuple[Row, str], ...] = ()
+    os: Platform | None = None
 
 
 def require_target(text: str) -> str:
@@ -123,15 +127,18 @@ def channels_now(inquiry: Inquiry, name: str) -> list[ChannelNow]:
 
 def newest_that_passed(
     inquiry: Inquiry, gfx: str, *, channel: str | None = None, kind: TestKind | None = None
-) -> Answer:
-    """Return the newest set that passed on a target: of those that a channel shows, or of all staged."""
-    return _Search(inquiry, channel).answer(gfx, kind=kind)
+) -> list[Answer]:
+    """Return the newest set that passed on a target: of those that a channel shows, or of all staged.
+
+    That is an answer for each platform that any of them is for, at least one, what was found first.
+    """
+    return _Search(inquiry, channel).answers(gfx, kind=kind)
 
 
 def last_good(inquiry: Inquiry, gfx: Sequence[str] = (), *, channel: str | None = None) -> list[Answer]:
     """Return the last known good set on each of these targets, by default on all that the sets are for."""
     search = _Search(inquiry, channel)
-    return [search.answer(one, good=True) for one in gfx or search.targets]
+    return [answer for one in gfx or search.targets for answer in search.answers(one, good=True)]
 
 
 def install_command(document: SetDocument, index: str, gfx: str, others: Sequence[str] = ()) -> str:
@@ -183,20 +190,25 @@ class _Search:
         found: list[_Entry] = []
         for family in families_asked(self.inquiry):
             found += self._of_family(family)
-        self.entries = sorted(found, key=lambda one: (one.row.created, one.row.id), reverse=True)
+        self.entries = sorted(found, key=self._rank, reverse=True)
 
     @property
     def targets(self) -> list[str]:
         """All targets that the sets are for, sorted."""
         return sorted(gfx for gfx in gfx_targets() if any(one.is_for(gfx) for one in self.entries))
 
-    def answer(self, gfx: str, *, kind: TestKind | None = None, good: bool = False) -> Answer:
-        """Return the newest set that passed on a target, or the last known good one."""
+    def answers(self, gfx: str, *, kind: TestKind | None = None, good: bool = False) -> list[Answer]:
+        """Return the newest set that passed on a target, or the last known good one, of each platform."""
+        there = {one.row.os for one in self.entries if one.is_for(gfx)}
+        found = [self._answer(gfx, one, kind=kind, good=good) for one in PLATFORMS if one in there]
+        return sorted(found, key=lambda one: one.found is None) or [Answer(gfx, None, "no set is for it")]
+
+    def _answer(self, gfx: str, platform: Platform, *, kind: TestKind | None, good: bool) -> Answer:
         seen: list[_Entry] = []
         back = self.taken_back if good else {}
         policy, now = self.inquiry.policy, self.inquiry.now
         looked = newest_passed(
-            self._offered(seen), gfx, policy, now, channel=self.channel, kind=kind, taken_back=back
+            self._offered(seen, platform), gfx, policy, now, channel=self.channel, kind=kind, taken_back=back
         )
         states = {one.document.id: state for one, state in looked.passed_over}
         passed_over = seen[:-1] if looked.found else seen
@@ -206,12 +218,15 @@ class _Search:
             if one.is_for(gfx)
         )
         if looked.found is None or looked.state is None:
-            why = f"none of {counted(len(newer), 'set')} for it" if newer else "no set is for it"
-            return Answer(gfx, None, why, newer=newer)
+            return Answer(gfx, None, f"none of {counted(len(newer), 'set')} for it", newer=newer, os=platform)
         entry, document = seen[-1], looked.found.document
         index = _index(self.inquiry, document, entry.area, self.public)
         install = install_command(document, index, gfx, self.public.other_indexes)
-        return Answer(gfx, entry.row, _said(looked.state), index, install, newer)
+        return Answer(gfx, entry.row, _said(looked.state), index, install, newer, platform)
+
+    def _rank(self, entry: _Entry) -> Rank:
+        row = entry.row
+        return rank(row.projects, row.version, row.created, row.id, channel=self.channel)
 
     def _of_family(self, family: str) -> Iterator[_Entry]:
         store, layout = self.inquiry.store, self.inquiry.layout
@@ -243,8 +258,10 @@ class _Search:
             going = f"being taken from {channel.channel}"
             self.taken_back.update({name: going for name in pending.sets if name in channel.shown})
 
-    def _offered(self, seen: list[_Entry]) -> Iterator[Candidate]:
+    def _offered(self, seen: list[_Entry], platform: Platform) -> Iterator[Candidate]:
         for one in self.entries:
+            if one.row.os != platform:
+                continue
             seen.append(one)
             if one.known:
                 yield self._candidate(one)
