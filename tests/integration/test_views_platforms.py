@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from faulty_store import FaultyStore
+from faulty_store import FaultyStore, Killed
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
 from release_world import NOW, rocm_wheel
 from test_stage import UV, _pip
+from test_views import Watched
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -325,3 +327,42 @@ def test_releases_names_what_views_show(
     assert good[OTHER, "linux"] == linux.id and good[OTHER, "windows"] is None
     views = {one["gfx"]: [its["set"] for its in one["sets"]] for one in shop.support()["views"]}
     assert views == {gfx: [it for p in ("linux", "windows") if (it := good[gfx, p])] for gfx in GPUS}
+
+
+def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: Any, tmp_path: Path) -> None:
+    """Pages change one after the other: killed after each write that people see, and finished."""
+    shop = open_shop(one_rename=False)
+    shop.night("2.13.0", 11), shop.night("2.12.1", 11, "windows")
+    shop.refresh()
+    shop.night("2.14.0", 12)
+    shutil.copytree(shop.folder, tmp_path / "kept")
+
+    def again(at: str = "") -> Watched:
+        shutil.rmtree(shop.folder)
+        shutil.copytree(tmp_path / "kept", shop.folder)
+        shop.store = Watched(FolderStore(shop.folder), at=at, fault="after" if at else "")
+        shop.store.folder = None
+        return shop.store
+
+    clean = again()
+    assert shop.refresh().views == tuple((gfx, *_moved(shop), "linux") for gfx in GPUS)
+    seen = []
+    for write in [one for one in clean.writes if f" {RELEASE.view(GFX, 'nightly')}/" in one]:
+        again(write)
+        with pytest.raises(Killed):
+            shop.refresh()
+        assert shop.get("windows") == {"torch": "2.12.1", "torchvision": "0.12.1"}, write
+        seen.append(shop.get("linux"))
+        shop.store = FaultyStore(FolderStore(shop.folder))
+        shop.store.folder = None
+        assert (GFX, *_moved(shop), "linux") in shop.refresh().views
+        assert shop.shown() == {"2.14.0 86_64", "2.12.1 amd64"}
+    old, new = ({"torch": f"2.{n}.0", "torchvision": f"0.{n}.0"} for n in (13, 14))
+    assert len(seen) > 4 and seen == [old] * seen.count(old) + [new] * seen.count(new)
+    assert old in seen and new in seen
+
+
+def _moved(shop: Shop) -> tuple[str, str]:
+    """Return the sets for Linux, the older one first."""
+    names = sorted(one for one in shop.store.folders(RELEASE.sets) if "2.12" not in one)
+    return names[0], names[1]

@@ -1,0 +1,90 @@
+"""Which of several sets is the newest, and which sets of two platforms cannot be in one view."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from judged_sets import a_set, sha, wheel
+from packaging.version import Version
+
+from rocm_wheels.release.newest import of_torch, rank
+from rocm_wheels.release.sets import SetFile
+from rocm_wheels.release.views.platforms import clashing
+
+# (version of torch or None, when it was made), the newest last
+NIGHTS = [
+    (None, "2026-11-30"),  # no torch: nothing that a newer torch is held against
+    ("2.12.1+nightly20261122.9.rocm10.1", "2026-11-22"),
+    ("2.13.0+nightly20261121.17.rocm10.1", "2026-11-29"),  # made again later: still that night's
+    ("2.13.0+nightly20261122.9.rocm7.2", "2026-11-22"),
+    ("2.13.0+nightly20261122.17.rocm7.2", "2026-11-22"),
+    ("2.13.0+rocm7.2.0", "2026-11-01"),
+    ("2.13.0+rocm7.2.0", "2026-11-02"),  # a build tag, or another lock: the one that was made last
+    ("2.14.0rc1+rocm7.2.0", "2026-11-01"),
+    ("2.14.0+rocm7.2.0", "2026-11-01"),
+    ("2.15.0.dev20261120+rocm7.2.0", "2026-11-01"),
+    ("2.15.0a0+nightly20261120.3.rocm7.2.0", "2026-11-01"),
+]
+
+
+def ordered(channel: str | None) -> list[tuple[str | None, str]]:
+    """Return what is there in the order of a channel, whatever the order in which it came."""
+
+    def key(one: tuple[str | None, str]) -> object:
+        projects = ("torch", "torchvision") if one[0] else ("triton",)
+        return rank(projects, one[0] or "3.5.0", one[1], "x", channel=channel)
+
+    found = [sorted(some, key=key) for some in (NIGHTS, NIGHTS[::-1], sorted(NIGHTS, key=str))]  # type: ignore[arg-type]
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+@pytest.mark.parametrize("channel", ["nightly", None])
+def test_of_nights_the_newest_torch_is_the_newest_set(channel: str | None) -> None:
+    assert ordered(channel) == NIGHTS
+
+
+@pytest.mark.parametrize("channel", ["prerelease", "stable"])
+def test_of_releases_finals_are_newer_than_pre_releases(channel: str) -> None:
+    finals = [one for one in NIGHTS[1:] if not Version(str(one[0])).is_prerelease]
+    assert ordered(channel) == [NIGHTS[0], *(one for one in NIGHTS[1:] if one not in finals), *finals]
+
+
+def test_a_line_is_two_numbers() -> None:
+    assert [of_torch(one) for one in ("2.13.0a0+rocm7.1", "2.9.1", "3")] == [(2, 13), (2, 9), (3, 0)]
+
+
+def named(project: str, version: str, tag: str, text: str = "") -> SetFile:
+    name = f"{project}-{version}-{tag}.whl"
+    return wheel(project, name=name, version=version, sha256=sha(name + text), targets=())
+
+
+LINUX, WINDOWS = (f"cp312-cp312-{one}" for one in ("manylinux_2_28_x86_64", "win_amd64"))
+ANY = "py3-none-any"
+
+
+@pytest.mark.parametrize(
+    ("files", "pinned", "loose"),
+    [
+        ([("torch", "2", LINUX), ("torch", "2", WINDOWS)], (), ()),
+        ([("torch", "2", LINUX), ("torch", "1", WINDOWS)], (), ()),
+        ([("kernels", "2", ANY), ("kernels", "1", ANY)], (), ("kernels",)),  # pins tell them apart
+        ([("kernels", "1", ANY), ("kernels", "2", WINDOWS)], (), ("kernels",)),
+        ([("kernels", "2", ANY), ("kernels", "2", WINDOWS)], ("kernels",), ("kernels",)),  # nothing does
+        ([("kernels", "2", LINUX), ("kernels", "2", ANY)], ("kernels",), ("kernels",)),
+        ([("kernels", "2", ANY), ("kernels", "2", ANY)], ("kernels",), ("kernels",)),
+        ([("kernels", "2", ANY), ("other", "2", ANY)], (), ()),
+    ],
+)
+def test_sets_that_cannot_be_in_one_view(
+    files: list[tuple[str, str, str]], pinned: tuple[str, ...], loose: tuple[str, ...]
+) -> None:
+    both = [
+        a_set(named(*one, text=str(n)), wheel("torch", targets=(), size=n)) for n, one in enumerate(files)
+    ]
+    for pair in permutations(both):
+        assert clashing(*pair, loose=False) == pinned
+        assert clashing(*pair, loose=True) == loose
+    same = a_set(named("kernels", "2", ANY)), a_set(named("kernels", "2", ANY), wheel("torch"))
+    assert clashing(*same, loose=True) == ()  # one file is in both
