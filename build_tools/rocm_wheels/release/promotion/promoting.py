@@ -78,7 +78,8 @@ class Promoter:
     """One who changes a channel. ``staging`` are the places where the family's sets are staged.
 
     ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
-    ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now.
+    ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
+    is told of it says so.
     """
 
     store: Store
