@@ -309,6 +309,16 @@ def test_what_was_just_written_need_not_be_looked_at(tree: Tree, monkeypatch: py
     assert len(seen) == 1
 
 
+def test_a_folder_that_a_link_leads_to(tree: Tree, tmp_path: Path) -> None:
+    """Up from a folder is another place there than up from its link."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    linked = replace(tree, directory=tmp_path / "link" / "tree")
+    linked.checkout()
+    assert linked.is_sound()
+    assert replace(tree, directory=tmp_path / "a" / "b" / "tree").is_sound()
+
+
 def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: Server) -> None:
     upstream.git("", "clone", "-q", "--recurse-submodules", tree.origin, str(tree.directory))
     server.packs.clear()

@@ -22,6 +22,8 @@ def populate(git: Git, place: Path, submodules: Sequence[Arrived]) -> bool:
 
     Returns whether it was done; else git's own command is to do what is left.
     """
+    if (place / "commondir").exists():  # a linked worktree has its configuration elsewhere
+        return False
     places = {"": place, **{one.path: one.folder for one in submodules}}
     waiting = list(submodules)
     while waiting:
@@ -56,9 +58,10 @@ def _register(config: Path, submodules: Sequence[Arrived]) -> None:
 
 def _write(git: Git, one: Arrived) -> None:
     """Connect a repository and its working tree by relative paths, as git does, and write the files."""
-    worktree = _quoted(os.path.relpath(git.directory, one.folder))
+    files, folder = os.path.realpath(git.directory), os.path.realpath(one.folder)  # else .. leaves by a link
+    worktree = _quoted(os.path.relpath(files, folder).replace(os.sep, "/"))
     _extend(one.folder / "config", f'[core]\n\tworktree = "{worktree}"\n')
-    pointer = os.path.relpath(one.folder, git.directory)
+    pointer = os.path.relpath(folder, files).replace(os.sep, "/")
     (git.directory / ".git").write_text(f"gitdir: {pointer}\n", encoding="utf-8", errors="surrogateescape")
     git.text("checkout", "--quiet", "--force", "--detach", one.commit)
 
