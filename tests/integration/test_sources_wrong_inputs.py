@@ -21,6 +21,8 @@ from source_trees import Upstream, isolated_environment, make_upstream
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.repo import door
+from rocm_wheels.errors import SourceError
+from rocm_wheels.sources.git import require_git
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS: dict[str, Callable[[], click.Command]] = {
@@ -491,6 +493,13 @@ def test_checkout_sets_a_tag_again_that_was_pruned(
     assert (box.git("tree", "show-ref", "--tags"), box.git("tree", "rev-parse", "HEAD")) == (before, head)
     assert run_command(DOORS[line[0]](), line[1:]) == 0
     assert "nothing to do" in capsys.readouterr().err
+
+
+def test_an_empty_path_is_not_the_same_as_none() -> None:
+    """Without a PATH programs are looked for in the usual folders, and with an empty one nowhere."""
+    require_git({})
+    with pytest.raises(SourceError, match="no git that can be started"):
+        require_git({"PATH": ""})
 
 
 @pytest.mark.parametrize("place", ["outer/inner", "tree"])

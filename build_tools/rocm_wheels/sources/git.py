@@ -26,7 +26,7 @@ LOCAL_SECONDS = 1800.0
 # What follows is work on this machine, and of that git shows only a part.
 _ARRIVED = re.compile(r"(Receiving|Unpacking) objects: 100%")
 
-_SEEN: set[str] = set()  # values of PATH whose git will do
+_SEEN: set[str | None] = set()  # values of PATH whose git will do; None is no PATH at all
 _ASKING = threading.Lock()
 
 # Each of these, set by a user or an administrator, would change trees or commits, or stop for a
@@ -181,7 +181,7 @@ def outside_repositories(env: Mapping[str, str]) -> dict[str, str]:
 
 def require_git(env: Mapping[str, str]) -> None:
     """Raise SourceError when the PATH finds no git, or one that lacks what we ask of it."""
-    path = env.get("PATH", "")
+    path = env.get("PATH")
     with _ASKING:
         if path not in _SEEN:
             _refuse_other_gits(env)

@@ -24,8 +24,6 @@ def populate(git: Git, place: Path, submodules: Sequence[Arrived]) -> bool:
     """
     if (place / "commondir").exists():  # a linked worktree has its configuration elsewhere
         return False
-    if (place / "commondir").exists():  # a linked working tree: its configuration is elsewhere
-        return False
     places = {"": place, **{one.path: one.folder for one in submodules}}
     waiting = list(submodules)
     while waiting:
