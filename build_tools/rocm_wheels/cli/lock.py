@@ -40,21 +40,37 @@ Example:
 """
 
 
-def _command() -> click.Group:
-    sources = [
-        option
-        for name in project_names()
-        for option in (
-            click.Option(
-                [f"--{option_name(name)}-ref", f"{name}_ref"], metavar="REF", help=f"Ref of {name}."
-            ),
-            click.Option(
-                [f"--{option_name(name)}-origin", f"{name}_origin"],
-                metavar="URL",
-                help=f"Repository of {name}.",
-            ),
+def _source_options() -> list[click.Option]:
+    """Return the options of each project: which ref, of which repository."""
+    said = (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
+    return [
+        click.Option(
+            [f"--{option_name(name)}-{what}", f"{name}_{what}"], metavar=word, help=f"{title} of {name}."
         )
+        for name in project_names()
+        for what, word, title in said
     ]
+
+
+def _version_options() -> list[click.Option]:
+    """Return the options of what versions have before the one of ROCm."""
+    return [
+        click.Option(
+            ["--local-version"],
+            metavar="TEXT",
+            help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
+            " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
+        ),
+        click.Option(
+            ["--name-torch"],
+            is_flag=True,
+            help="Have the version of torch in those of all others, so that one index can have sets of"
+            " several torches.",
+        ),
+    ]
+
+
+def _command() -> click.Group:
     return LazyGroup(
         "lock",
         lazy=_COMMANDS,
@@ -67,7 +83,7 @@ def _command() -> click.Group:
                 metavar="NAME",
                 help="Project to lock; may be repeated [default: all that line and platform have].",
             ),
-            *sources,
+            *_source_options(),
             click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
             click.Option(["--pytorch-rocm-arch"], metavar="LIST", help="gfx targets or families, by commas."),
             click.Option(
@@ -75,18 +91,7 @@ def _command() -> click.Group:
                 metavar="LIST",
                 help="Pythons to build for, by commas [default: the line's].",
             ),
-            click.Option(
-                ["--local-version"],
-                metavar="TEXT",
-                help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
-                " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
-            ),
-            click.Option(
-                ["--name-torch"],
-                is_flag=True,
-                help="Have the version of torch in those of all others, so that one index can have sets of"
-                " several torches.",
-            ),
+            *_version_options(),
             click.Option(
                 ["--platform"],
                 type=click.Choice(["linux", "windows"]),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import matrix_text
+from rocm_wheels.cli.option_lists import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.ci.matrix import Matrix
+    from rocm_wheels.ci.matrix import Matrix, Selection
     from rocm_wheels.ci.matrix.cells import Built
     from rocm_wheels.ci.matrix.changes import Affected, Change
     from rocm_wheels.ci.matrix.costs import Prices
@@ -20,50 +21,56 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline.estimates import History
 
 
+# which cells: families × Pythons × torch lines × platforms
+_selected = in_order(
+    click.option(
+        "--trigger",
+        default="nightly",
+        show_default=True,
+        metavar="T",
+        help="presubmit, postsubmit, nightly or release.",
+    ),
+    click.option(
+        "--families",
+        envvar="ROCM_WHEELS_FAMILIES",
+        metavar="F,…",
+        help="These GPU families [default: those of the trigger].",
+    ),
+    click.option(
+        "--pythons",
+        envvar="ROCM_WHEELS_PYTHONS",
+        metavar="V,…",
+        help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
+    ),
+    click.option(
+        "--lines",
+        envvar="ROCM_WHEELS_LINES",
+        metavar="L,…",
+        help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
+    ),
+    click.option(
+        "--platform",
+        envvar="ROCM_WHEELS_PLATFORM",
+        type=click.Choice(["linux", "windows"]),
+        help="Only this platform [default: both].",
+    ),
+    click.option(
+        "--layout",
+        envvar="ROCM_WHEELS_LAYOUT",
+        type=click.Choice(["per-family", "multi-arch"]),
+        help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
+    ),
+    click.option(
+        "--rocm-version",
+        envvar="ROCM_WHEELS_ROCM_VERSION",
+        metavar="V",
+        help="Another ROCm than the newest that AMD has with each line.",
+    ),
+)
+
+
 @click.command("matrix")
-@click.option(
-    "--trigger",
-    default="nightly",
-    show_default=True,
-    metavar="T",
-    help="presubmit, postsubmit, nightly or release.",
-)
-@click.option(
-    "--families",
-    envvar="ROCM_WHEELS_FAMILIES",
-    metavar="F,…",
-    help="These GPU families [default: those of the trigger].",
-)
-@click.option(
-    "--pythons",
-    envvar="ROCM_WHEELS_PYTHONS",
-    metavar="V,…",
-    help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
-)
-@click.option(
-    "--lines",
-    envvar="ROCM_WHEELS_LINES",
-    metavar="L,…",
-    help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
-)
-@click.option(
-    "--platform",
-    envvar="ROCM_WHEELS_PLATFORM",
-    type=click.Choice(["linux", "windows"]),
-    help="Only this platform [default: both].",
-)
-@click.option(
-    "--layout",
-    envvar="ROCM_WHEELS_LAYOUT",
-    type=click.Choice(["per-family", "multi-arch"]),
-    help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
-)
-@click.option(
-    "--rocm-version",
-    envvar="ROCM_WHEELS_ROCM_VERSION",
-    metavar="V",
-    help="Another ROCm than the newest that AMD has with each line.",
-)
+@_selected
 @click.option(
     "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
 )
@@ -112,13 +119,6 @@ if TYPE_CHECKING:
 )
 @click.option("--savings", is_flag=True, help="What it saves to do once what cells share.")
 def command(  # noqa: PLR0917 - click passes them by name
-    trigger: str,
-    families: str | None,
-    pythons: str | None,
-    lines: str | None,
-    platform: Any,
-    layout: Any,
-    rocm_version: str | None,
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
@@ -128,6 +128,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     output: tuple[str, ...],
     explain: str | None,
     savings: bool,
+    **selected: Any,
 ) -> None:
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
@@ -135,7 +136,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
     _ROCM_VERSION stand for options that are not given; empty, they say nothing.
     """
-    from rocm_wheels.ci.matrix import Selection, plan_matrix
+    from rocm_wheels.ci.matrix import plan_matrix
     from rocm_wheels.ci.matrix.changes import widened
     from rocm_wheels.ci.matrix.costs import Prices
     from rocm_wheels.cli.matrix_rows import require_names, show_github
@@ -148,16 +149,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if form != "github":
         _refuse({"--output": output, "--rows": rows}, "only --format github has a use for")
     require_names(rows, output)
-    table = ci_table()
-    selection = Selection(
-        trigger,
-        _listed(families),
-        _listed(pythons),
-        _listed(lines),
-        (platform,) if platform else (),
-        rocm_version,
-        layout,
-    )
+    table, selection = ci_table(), _selection(**selected)
     if explain is not None:
         matrix_text.show_cell(selection, explain, as_json=form == "json")
         return
@@ -176,6 +168,22 @@ def command(  # noqa: PLR0917 - click passes them by name
         matrix_text.show_json(matrix, cells, prices, changes)
     else:
         matrix_text.show_table(matrix, cells, prices, changes, cheapest=cheapest)
+
+
+def _selection(
+    *,
+    trigger: str,
+    families: str | None,
+    pythons: str | None,
+    lines: str | None,
+    platform: Any,
+    layout: Any,
+    rocm_version: str | None,
+) -> Selection:
+    from rocm_wheels.ci.matrix import Selection
+
+    wanted = _listed(families), _listed(pythons), _listed(lines)
+    return Selection(trigger, *wanted, (platform,) if platform else (), rocm_version, layout)
 
 
 def _refuse_two(**given: bool) -> None:
