@@ -103,11 +103,7 @@ class _Reader:
                 continue
             key = self._known(event, str(event.value))
             if key in found or key == "<<":
-                line = self._tree.marks.get((*place, key), (0, 0))[0]
-                twice = f"{key} is given twice, in line {line} too: leave one"
-                self._spoil(
-                    event, None, twice if key in found else "<< merges nothing here: write the keys out"
-                )
+                self._spoil(event, None, self._twice(place, key) if key in found else _MERGE)
                 self._value(next(self._events), (*place, _NO_KEY))
                 continue
             self._tree.marks[(*place, key)] = _mark(event)

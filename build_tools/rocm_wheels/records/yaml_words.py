@@ -27,22 +27,12 @@ _ESCAPE = r"there is no such escape in double quotes: write \\ for a backslash, 
 _TABLE = (
     ("tab character", "", _HERE, _TAB),
     ("cannot start any token", "", _HERE, _LETTER),
-    (
-        "alphabetic or numeric",
-        "an (alias|anchor)",
-        _ABOVE,
-        "a value cannot begin with {letter}: put it in quotes",
-    ),
+    ("alphabetic or numeric", "an (alias|anchor)", _ABOVE, _LETTER),
     ("mapping values are not allowed", "", _HERE, _COLON),
     ("sequence entries are not allowed", "", _HERE, "a list cannot begin here: each - begins a line"),
     ("or '?]'", "flow sequence", _HERE, "here must be , or ] (the list began in line {began})"),
     ("or '?}'", "flow mapping", _HERE, "here must be , or }} (what {{ opens began in line {began})"),
-    (
-        "unexpected (end of stream|document)",
-        "quoted scalar",
-        _ABOVE,
-        "the quotes that begin here are not closed",
-    ),
+    ("unexpected (end of stream|document)", "quoted scalar", _ABOVE, _OPEN),
     ("expected (key|<block end>)", "block mapping", _HERE, f"here must be a key {_INDENTED}"),
     ("expected ('-' ind|<block end>)", "block (coll|seq)", _HERE, f"here must be an item (- ) {_INDENTED}"),
     ("could not find expected ':'", "simple key", _ABOVE, _NO_PAIR),
@@ -50,12 +40,7 @@ _TABLE = (
     ("hexa?decimal", "", _HERE, _ESCAPE),
     ("tag|'!'", "tag|parsing a node|directive", _ABOVE, TAG),
     ("document start", "", _HERE, "nothing can follow here: what began in the first line is complete"),
-    (
-        "line break|indentation indicator",
-        "block scalar",
-        _HERE,
-        "after | or > the text begins on the next line",
-    ),
+    ("line break|indentation indicator", "block scalar", _HERE, _BLOCK),
 )
 
 
@@ -65,10 +50,7 @@ def explain(error: yaml.YAMLError, text: str) -> tuple[int, int, str]:
     What the table does not know is shown in their words.
     """
     if merge := _MERGE.search(text):
-        return (
-            *_mark(text, merge.start()),
-            "a merge is not resolved here: put right what git left in the file",
-        )
+        return (*_mark(text, merge.start()), _MERGED)
     if not isinstance(error, yaml.MarkedYAMLError):
         return _unprintable(error, text)
     problem, reading = error.problem or "", error.context or ""
