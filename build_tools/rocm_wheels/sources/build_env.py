@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.model.project import Project
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_linked
 from rocm_wheels.sources.state import OWN_FOLDER
 from rocm_wheels.workspace import write_whole
 
@@ -73,7 +73,7 @@ def _content(project: Project, wanted: bool) -> str | None:
 def _exclude(git: Git, place: Path) -> None:
     """Have git ignore the file in this repository."""
     path = place / "info" / "exclude"
-    if (place / "commondir").exists():  # of a linked working tree it is elsewhere (gitrepository-layout(5))
+    if is_linked(place):
         path = git.directory / git.text("rev-parse", "--git-path", "info/exclude")
     before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
     lines = [f"/{FILE_NAME}", f"/.{FILE_NAME}.*.part"]  # the second: while it is being written

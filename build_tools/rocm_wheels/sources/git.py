@@ -207,6 +207,11 @@ def git_directory(git: Git) -> Path:
     return Path(git.text("rev-parse", "--absolute-git-dir"))
 
 
+def is_linked(place: Path) -> bool:
+    """Tell whether a repository is of a linked working tree: most is elsewhere (gitrepository-layout(5))."""
+    return (place / "commondir").exists()
+
+
 def pointed_to(pointer: Path) -> Path:
     """Return the repository that a ``.git`` file names, as a submodule has one (gitrepository-layout(5))."""
     named = pointer.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
@@ -219,8 +224,7 @@ def objects_of(git: Git) -> Path:
     elsewhere = "GIT_OBJECT_DIRECTORY" in git.variables
     if place.is_file():
         place = pointed_to(place)
-    # a linked working tree has the objects of another repository (gitrepository-layout(5))
-    if place.is_dir() and not elsewhere and not (place / "commondir").exists():
+    if place.is_dir() and not elsewhere and not is_linked(place):
         return place / "objects"
     return Path(git.directory, git.text("rev-parse", "--git-path", "objects"))
 

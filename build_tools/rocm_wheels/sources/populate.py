@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_linked
 from rocm_wheels.sources.network.prefetch import Arrived
 from rocm_wheels.sources.trees import side_by_side
 from rocm_wheels.workspace import write_whole
@@ -22,7 +22,7 @@ def populate(git: Git, place: Path, submodules: Sequence[Arrived]) -> bool:
 
     Returns whether it was done; else git's own command is to do what is left.
     """
-    if (place / "commondir").exists():  # a linked worktree has its configuration elsewhere
+    if is_linked(place):  # its configuration is elsewhere
         return False
     places = {"": place, **{one.path: one.folder for one in submodules}}
     waiting = list(submodules)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rocm_wheels import log, shell
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.configuration import Configuration, configuration
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_linked
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import Wanted, is_shallow
 from rocm_wheels.sources.network.mirrors import obtain
@@ -45,7 +45,7 @@ def prepare(
 ) -> Ready:
     """Have a repository with the wanted commit in it; no file of the tree is touched."""
     pin, plain = request.pin, Git(request.directory, env)
-    linked = (place / "commondir").exists()  # a worktree of a repository that is elsewhere
+    linked = is_linked(place)
     there = {name for name in REPOSITORY if (place / name).exists()}
     noted, fresh, made = None, not linked and there != REPOSITORY, not linked and not there
     if fresh or (state is not None and state.operation is not None):
