@@ -35,6 +35,7 @@ _TABLE = (
     ("unexpected (end of stream|document)", "quoted scalar", _ABOVE, _OPEN),
     ("expected (key|<block end>)", "block mapping", _HERE, f"here must be a key {_INDENTED}"),
     ("expected ('-' ind|<block end>)", "block (coll|seq)", _HERE, f"here must be an item (- ) {_INDENTED}"),
+    ("node content", "", _HERE, "here a value is missing, or what [ or {{ opened above is not closed"),
     ("could not find expected ':'", "simple key", _ABOVE, _NO_PAIR),
     ("unknown escape", "", _HERE, _ESCAPE),
     ("hexa?decimal", "", _HERE, _ESCAPE),
