@@ -23,9 +23,9 @@ from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion.channel import Channel, Shown
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores import Found
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.refreshing import Refresher
+from rocm_wheels.stores import Found
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 RELEASE = Places(LAYOUT, FAMILY, "release")

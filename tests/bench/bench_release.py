@@ -27,7 +27,7 @@ from rocm_wheels.release.overview import overviews, renew_listing
 from rocm_wheels.release.pages import index_pages
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 FAMILY = "gfx94X-dcgpu"
 PROJECTS = ("triton", "torch", "torchvision", "torchaudio", "apex")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.stores import Found, Head, Listed, Store
+from rocm_wheels.stores import Found, Head, Listed, Store
 
 
 class Killed(BaseException):

@@ -19,8 +19,8 @@ from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.sets import Kind, SetDocument, find_set
 from rocm_wheels.release.staging.plan import plan_stage
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores import Store
 from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.stores import Store
 
 FAMILY, GPUS = "gfx110X-all", ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
 _ABI = f"cp{PYTHON.replace('.', '')}"

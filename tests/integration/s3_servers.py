@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from rocm_wheels.release.stores.attempts import Attempts
-from rocm_wheels.release.stores.s3 import S3Store
-from rocm_wheels.release.stores.s3_client import Client
+from rocm_wheels.stores.attempts import Attempts
+from rocm_wheels.stores.s3 import S3Store
+from rocm_wheels.stores.s3_client import Client
 
 _numbers = count(1)
 QUICK = Attempts((0.01,) * 5)

@@ -7,7 +7,7 @@ from release_world import NOW, World, a_lock
 from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
 from rocm_wheels.release.staging.sending import Staged, send
-from rocm_wheels.release.stores import Store
+from rocm_wheels.stores import Store
 
 
 def stage(store: Store, plan: StagePlan, now: str = NOW) -> Staged:

@@ -29,9 +29,9 @@ from rocm_wheels.release.promotion.copying import copy_set
 from rocm_wheels.release.sets import find_set
 from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores import open_store
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.public import set_public
+from rocm_wheels.stores import open_store
+from rocm_wheels.stores.folder import FolderStore
 
 COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
 # torch says in which set it is; the folder of the script says what to do besides

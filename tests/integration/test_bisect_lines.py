@@ -22,7 +22,7 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion.channel import Channel, Event, Shown, write_channel
 from rocm_wheels.release.promotion.copying import copy_set
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 # for each night, in the order in which its sets are made: torch, platform, line as the lock says it
 SETS = [

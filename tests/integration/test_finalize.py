@@ -36,9 +36,9 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.sets import SetDocument, find_set, set_ids
 from rocm_wheels.release.staging.plan import plan_stage
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.sources.lock.file import lock_text
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.wheels.members import digest_of_file
 
 RC = "7.1.0rc1"

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from flaky_downloads import FileServer, serving
 
+from rocm_wheels.downloads.download import Patience, Wanted
 from rocm_wheels.errors import HostError, RocmWheelsError
 from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 
 CONTENT = random.Random(7).randbytes(3 << 20)
@@ -36,7 +36,7 @@ from pathlib import Path
 from rocm_wheels import log
 from rocm_wheels.errors import explain, RocmWheelsError
 from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.hosts.install.download import Wanted
+from rocm_wheels.downloads.download import Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 url, digest, folder, name = sys.argv[1:]
 try:
@@ -103,7 +103,7 @@ FAILED = [
     (["closed"], "answers 403", 0),
     (["busy"] * 9, "answers 503, 3 times without any progress", 0),
     (["cut", *["busy"] * 9], "answers 503, 3 times without any progress", HALF),
-    (["other"], f"the index says {DIGEST}", 0),
+    (["other"], f"must have {DIGEST}", 0),
     (["unsatisfied", "missing"], "answers 404", 0),
 ]
 

@@ -35,8 +35,8 @@ from rocm_wheels.release.promotion import switching
 from rocm_wheels.release.promotion.channel import Channel, read_channel
 from rocm_wheels.release.promotion.promoting import Actor, Done, Promoter
 from rocm_wheels.release.sets import SetDocument, find_set
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 
 RELEASE = Places(load_layout(), FAMILY, "release")
 PAGES = RELEASE.channel_pages("nightly")

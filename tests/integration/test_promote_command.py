@@ -20,7 +20,7 @@ from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.layout import load_layout
 from rocm_wheels.release.promotion.channel import read_channel
 from rocm_wheels.release.sets import find_set
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 POLICY = """
 channels:

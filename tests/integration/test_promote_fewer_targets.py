@@ -19,7 +19,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 POLICY = (
     "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}}}"

@@ -23,7 +23,7 @@ from rocm_wheels.release.promotion import promoting, switching
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.promotion.rehearsal import Rehearsal
 from rocm_wheels.release.sets import find_set
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 HELD = Verdict(
     "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("smoke", "fail", "2 tests failed"),)

@@ -19,8 +19,8 @@ from rocm_wheels.release.evidence_store import add_evidence, beside_failures, ev
 from rocm_wheels.release.gate.judge import judge
 from rocm_wheels.release.gate.policy import Policy
 from rocm_wheels.release.layout import load_layout
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 SET = a_set(wheel("torch"))

@@ -28,8 +28,8 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.promotion.channel import Channel, Event, Pending, Shown, write_channel
 from rocm_wheels.release.sets import SetDocument, SetLock, set_id
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.public import set_public
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 STAGED, RELEASED = Places(LAYOUT, FAMILY), Places(LAYOUT, FAMILY, "release")

@@ -26,7 +26,7 @@ from rocm_wheels.release.evidence import Evidence, Host
 from rocm_wheels.release.evidence_store import Known, add_evidence, evidence_of
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.signing import is_public_key, is_valid, signed
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 ENV = dict(os.environ)
 WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}

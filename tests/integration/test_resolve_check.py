@@ -23,7 +23,7 @@ from rocm_wheels.index.server import serving
 from rocm_wheels.release.gate.verdict import RuleResult, Verdict
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
 OLD = "2.12.0+rocm7.15.0a20260728"

@@ -34,9 +34,9 @@ from rocm_wheels.release.layout import load_layout
 from rocm_wheels.release.sets import SetDocument, read_set, set_ids
 from rocm_wheels.release.staging.plan import StagePlan
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
-from rocm_wheels.release.stores.others import OtherStore
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.others import OtherStore
 
 LAYOUT = load_layout()
 LATER = "2026-11-22T12:00:00Z"
@@ -390,8 +390,8 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
-from rocm_wheels.release.stores.folder import FolderStore
-from rocm_wheels.release.stores.others import OtherStore
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.others import OtherStore
 from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

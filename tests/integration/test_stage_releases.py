@@ -20,8 +20,8 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.overview import overviews, renew_listing
 from rocm_wheels.release.sets import SetDocument, SetFile, SetLock, set_id
 from rocm_wheels.release.staging.sending import send
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 PLACES = Places(LAYOUT, FAMILY)

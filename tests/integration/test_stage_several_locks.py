@@ -22,8 +22,8 @@ from rocm_wheels.process import capture
 from rocm_wheels.release.evidence_store import add_evidence
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.sets import find_set, read_set
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.sources.lock.file import write_lock
+from rocm_wheels.stores.folder import FolderStore
 
 
 def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(

@@ -16,12 +16,12 @@ import pytest
 import s3_servers
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
-from rocm_wheels.release.stores import Changed, Exists, Missing, Store, open_store, s3_parts
-from rocm_wheels.release.stores.folder import FolderStore
-from rocm_wheels.release.stores.others import OtherStore
-from rocm_wheels.release.stores.probe import broken_promise, require_conditional
-from rocm_wheels.release.stores.s3 import S3Store
-from rocm_wheels.release.stores.s3_client import Client
+from rocm_wheels.stores import Changed, Exists, Missing, Store, open_store, s3_parts
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.others import OtherStore
+from rocm_wheels.stores.probe import broken_promise, require_conditional
+from rocm_wheels.stores.s3 import S3Store
+from rocm_wheels.stores.s3_client import Client
 
 _numbers = count(1)
 KINDS: dict[str, Callable[[Path], Store]] = {

@@ -25,9 +25,9 @@ from release_world import FAMILY, World
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.release.layout import load_layout
 from rocm_wheels.release.sets import read_set
-from rocm_wheels.release.stores import Exists
-from rocm_wheels.release.stores.probe import broken_promise
-from rocm_wheels.release.stores.s3 import S3Store
+from rocm_wheels.stores import Exists
+from rocm_wheels.stores.probe import broken_promise
+from rocm_wheels.stores.s3 import S3Store
 
 PROGRAMS = ("monmaptool", "ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
 CONFIGURATION = """[global]

@@ -35,10 +35,10 @@ from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion import switching
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.sets import SetDocument, find_set
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.refreshing import Refreshed, Refresher
 from rocm_wheels.release.views.support import Support
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 RELEASE = Places(LAYOUT, FAMILY, "release")

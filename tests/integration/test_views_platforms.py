@@ -31,9 +31,9 @@ from rocm_wheels.release.gate.verdict import RuleResult, Verdict
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores import Store
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+from rocm_wheels.stores import Store
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 RELEASE = Places(LAYOUT, FAMILY, "release")

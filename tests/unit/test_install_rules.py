@@ -11,15 +11,17 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from rocm_wheels.downloads.identity import Validators
 from rocm_wheels.errors import HostError, UsageError
 from rocm_wheels.hosts.choose.candidate import Candidate, Choice
 from rocm_wheels.hosts.install.asked import device_extras, read_packages, requirements, steady, torch_wanted
 from rocm_wheels.hosts.install.belonging import left_unmet, unmet
-from rocm_wheels.hosts.install.cache import Cache, Validators, amount, cache_folder
+from rocm_wheels.hosts.install.cache import Cache, cache_folder
 from rocm_wheels.hosts.install.offers import Offer, Offers, same_build
 from rocm_wheels.hosts.install.resolve import explained, installer_environment
 from rocm_wheels.hosts.install.rule import dependency_index, is_closed, is_pure, meant, only_pure, stranger
 from rocm_wheels.hosts.installed.distributions import Distribution
+from rocm_wheels.words import amount
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 

@@ -16,7 +16,7 @@ from rocm_wheels.release.promotion.overlaps import refuse_overlaps
 from rocm_wheels.release.promotion.promoting import newer_than
 from rocm_wheels.release.promotion.ties import dependencies_first, require_pins, require_tied
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 V = "2.9.1+rocm7.1.0"
 PAIR = (wheel("torch"), wheel("torchvision"))

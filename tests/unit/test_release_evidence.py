@@ -18,7 +18,7 @@ from rocm_wheels.release.evidence import Counts, Evidence, parse_evidence
 from rocm_wheels.release.evidence_junit import read_reports, report_files
 from rocm_wheels.release.evidence_store import Known, add_evidence, evidence_of
 from rocm_wheels.release.layout import Places, load_layout
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 LAYOUT = load_layout()
 

@@ -20,7 +20,7 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.index.picking import Check
 from rocm_wheels.release.layout import Places, load_layout
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.testing.results import Results, TestResult, counted
 from rocm_wheels.wheels.members import digest_of_file
 

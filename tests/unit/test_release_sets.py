@@ -22,7 +22,7 @@ from rocm_wheels.release.sets import (
     set_id,
     set_ids,
 )
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 
 
 def a_set(version: str = "2.9.1+rocm7.1.0", family: str = "gfx94X-dcgpu", digit: str = "a") -> SetDocument:

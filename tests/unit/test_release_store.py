@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.release.stores import Changed, Exists, Missing, open_store
-from rocm_wheels.release.stores.folder import FolderStore
+from rocm_wheels.stores import Changed, Exists, Missing, open_store
+from rocm_wheels.stores.folder import FolderStore
 
 
 @pytest.fixture

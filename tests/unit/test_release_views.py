@@ -19,12 +19,12 @@ from rocm_wheels.release.promotion.channel import Shown
 from rocm_wheels.release.queries import install_command
 from rocm_wheels.release.sets import SetDocument
 from rocm_wheels.release.standing import Candidate, newest_first, newest_passed
-from rocm_wheels.release.stores.folder import FolderStore
 from rocm_wheels.release.views.known import Kept, Known, KnownSets, View, read_known
 from rocm_wheels.release.views.public import Public, checked_url, read_public, set_public
 from rocm_wheels.release.views.showing import planned_views, wanted_views
 from rocm_wheels.release.views.support import Support, merged, support_of
 from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of, without_age
+from rocm_wheels.stores.folder import FolderStore
 
 RULES = """
 channels:

@@ -103,7 +103,7 @@ def command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -
     from rocm_wheels.release.bisect.question import key_of, line_between
     from rocm_wheels.release.bisect.state import State
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.stores import open_existing
+    from rocm_wheels.stores import open_existing
     from rocm_wheels.workspace import exclusive
 
     env = environment()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release.evidence_store import Known
     from rocm_wheels.release.layout import Layout
     from rocm_wheels.release.sets import SetDocument
-    from rocm_wheels.release.stores.store import Store
+    from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
@@ -55,7 +55,7 @@ class ChosenSet:
         """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
         from rocm_wheels.release.layout import load_layout
         from rocm_wheels.release.sets import find_set
-        from rocm_wheels.release.stores import open_existing
+        from rocm_wheels.stores import open_existing
 
         store, layout = open_existing(self.store, environment()), load_layout(self.layout)
         return store, layout, find_set(store, self.set_id, family=self.family, layout=layout)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocm_wheels.release.finalizing.plan import FinalPlan
     from rocm_wheels.release.layout import Places
-    from rocm_wheels.release.stores import Store
+    from rocm_wheels.stores import Store
 
 
 @click.command("finalize")
@@ -82,7 +82,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.finalizing.plan import plan_final
     from rocm_wheels.release.finalizing.versions import read_wishes
     from rocm_wheels.release.layout import Places
-    from rocm_wheels.release.stores.probe import require_conditional
+    from rocm_wheels.stores.probe import require_conditional
 
     store, layout, document = chosen.find()
     places = Places(layout, document.family)

@@ -175,8 +175,8 @@ def _print(plan: Plan, cache: Cache) -> None:
 
 
 def _lines(plan: Plan) -> list[str]:
-    from rocm_wheels.hosts.install.cache import amount
     from rocm_wheels.shell import hide_credentials
+    from rocm_wheels.words import amount
 
     lines = [f"into {plan.target}, by {plan.installer}", f"from {hide_credentials(plan.index)}"]
     if any(item.offer.source == "dependencies" for item in plan.items):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rocm_wheels.release.layout import Layout, Places
     from rocm_wheels.release.promotion.promoting import Done, Promoter
     from rocm_wheels.release.sets import SetDocument
-    from rocm_wheels.release.stores import Store
     from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+    from rocm_wheels.stores import Store
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.layout import Places, load_layout
     from rocm_wheels.release.promotion.objections import set_meant
     from rocm_wheels.release.promotion.promoting import newer_than
-    from rocm_wheels.release.stores import open_existing
+    from rocm_wheels.stores import open_existing
 
     if set_id is not None and back_to is not None:
         raise UsageError("--set and --to say two things", tip="give one of them")
@@ -185,7 +185,7 @@ def _run(
     said: _Said,
 ) -> None:
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
-    from rocm_wheels.release.stores.probe import require_conditional
+    from rocm_wheels.stores.probe import require_conditional
 
     rehearsal = Rehearsal(promoter.store) if said.dry_run else None
     if rehearsal is None:

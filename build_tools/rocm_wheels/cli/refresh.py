@@ -28,8 +28,8 @@ from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError, explai
 if TYPE_CHECKING:
     from rocm_wheels.release.gate.policy import Policy
     from rocm_wheels.release.layout import Layout
-    from rocm_wheels.release.stores import Store
     from rocm_wheels.release.views.refreshing import Refreshed, Refresher
+    from rocm_wheels.stores import Store
 
 
 @click.command("refresh")
@@ -77,9 +77,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.promotion.rehearsal import Rehearsal
-    from rocm_wheels.release.stores import open_existing
-    from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.release.views.public import set_public
+    from rocm_wheels.stores import open_existing
+    from rocm_wheels.stores.probe import require_conditional
 
     rules, layout = policy_with(channel, policy), load_layout(store_layout)
     opened = open_existing(store, environment())

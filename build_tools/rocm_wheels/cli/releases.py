@@ -72,7 +72,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """List or find sets."""
     from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.stores import open_existing
+    from rocm_wheels.stores import open_existing
 
     asks = channel is not None or passed is not None or last_good
     if kind is not None and (passed is None or last_good):
@@ -101,7 +101,7 @@ def _list(place: str, family: str | None, store_layout: Path | None, *, as_json:
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.release.overview import overviews
     from rocm_wheels.release.results import results_of
-    from rocm_wheels.release.stores import open_existing
+    from rocm_wheels.stores import open_existing
 
     opened, layout = open_existing(place, environment()), load_layout(store_layout)
     found = overviews(opened, layout, family=family)

@@ -17,7 +17,7 @@ from rocm_wheels.cli.store_options import layout_option, unconditional_option
 if TYPE_CHECKING:
     from rocm_wheels.release.sets import Kind
     from rocm_wheels.release.staging.plan import StagePlan
-    from rocm_wheels.release.stores import Store
+    from rocm_wheels.stores import Store
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _KINDS = ("per-family", "multi-arch", "variants")
@@ -87,9 +87,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.sets import find_set
     from rocm_wheels.release.staging.plan import plan_stage
     from rocm_wheels.release.staging.sending import send
-    from rocm_wheels.release.stores import open_store
-    from rocm_wheels.release.stores.probe import require_conditional
     from rocm_wheels.sources.lock.file import read_lock
+    from rocm_wheels.stores import open_store
+    from rocm_wheels.stores.probe import require_conditional
 
     if outputs and dry_run:
         raise click.UsageError(

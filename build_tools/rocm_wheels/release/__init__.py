@@ -2,7 +2,6 @@
 
 | module | what it knows |
 |---|---|
-| ``stores`` | where files are: a folder, S3, another URL |
 | ``layout`` ``sets`` | where things lie in a store; the document of a set |
 | ``staging`` ``pages`` | wheels become a set with an index of its own |
 | ``overview`` ``results`` | all sets of a store, and what is known of them, in a moment |

@@ -16,7 +16,7 @@ from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence import SKEW, Evidence, describe, parse_evidence
 from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.store import Exists, Store
+from rocm_wheels.stores.store import Exists, Store
 from rocm_wheels.words import counted
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rocm_wheels.records import Record
 from rocm_wheels.release.gate.needed import platform_of
 from rocm_wheels.release.layout import Layout, Places
 from rocm_wheels.release.sets import SetDocument, families, parse_set
-from rocm_wheels.release.stores.store import Changed, Missing, Store
+from rocm_wheels.stores.store import Changed, Missing, Store
 
 _JOBS = 16
 

@@ -23,11 +23,11 @@ from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import Channel, Shown, read_channel
 from rocm_wheels.release.sets import SetDocument, families, read_set
 from rocm_wheels.release.standing import Candidate, TestKind, newest_passed
-from rocm_wheels.release.stores.store import Store
 from rocm_wheels.release.views.known import Known
 from rocm_wheels.release.views.public import Public, read_public
 from rocm_wheels.release.views.telling import known_of, without_age
 from rocm_wheels.shell import shell_line
+from rocm_wheels.stores.store import Store
 from rocm_wheels.words import counted
 
 

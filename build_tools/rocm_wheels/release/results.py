@@ -6,7 +6,7 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import Layout, Places
-from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.stores.store import Missing, Store
 
 _JOBS = 8
 

@@ -25,7 +25,7 @@ from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.model.lock import Sha256
 from rocm_wheels.records import Record, did_you_mean, say, spelled
 from rocm_wheels.release.layout import Area, Layout, Places, load_layout
-from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.stores.store import Missing, Store
 from rocm_wheels.variants.document import NULL_LABEL
 
 Kind = Literal["per-family", "multi-arch", "variants"]

@@ -14,7 +14,6 @@ a password or a signature: a digest stands for it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -22,25 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocm_wheels.downloads.identity import Validators, key_of, mark_of
 from rocm_wheels.errors import HostError
-from rocm_wheels.shell import HIDDEN, hide_credentials
+from rocm_wheels.words import amount
 from rocm_wheels.workspace import write_json
 
 _CLOSED = "name another folder with --cache-dir, or keep nothing with --no-cache"
-
-
-@dataclass(frozen=True)
-class Validators:
-    """What a server says by which a file is known again: ETag and Last-Modified ("" for none), its size."""
-
-    etag: str = ""
-    modified: str = ""
-    size: int | None = None
-
-    @property
-    def strong(self) -> str:
-        """What ``If-Range`` may hold: a strong ETag, else the date (RFC 9110, 13.1.5); "" for neither."""
-        return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
 @dataclass(frozen=True)
@@ -119,25 +105,3 @@ def cache_folder(env: Mapping[str, str], platform: str) -> Path:
     said = env.get("XDG_CACHE_HOME", "")
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     return (Path(said) if Path(said).is_absolute() else home / ".cache") / "rocm-wheels"
-
-
-def key_of(text: str) -> str:
-    """Return a name for a folder that stands for a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def mark_of(url: str) -> str:
-    """Return what stands for a URL in the cache, whoever asked."""
-    return key_of(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))
-
-
-def amount(size: int | None) -> str:
-    """Return a number of bytes for people: ``2.1 GB``."""
-    if size is None:
-        return "unknown size"
-    value = float(size)
-    for unit in ("bytes", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"

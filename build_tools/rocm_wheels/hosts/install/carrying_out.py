@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rocm_wheels import log, process
+from rocm_wheels.downloads.download import Patience, Wanted
 from rocm_wheels.errors import DataError, HostError
 from rocm_wheels.hosts.install.belonging import unmet
 from rocm_wheels.hosts.install.cache import Cache
-from rocm_wheels.hosts.install.download import Patience, Wanted
 from rocm_wheels.hosts.install.fetch import fetch_all
 from rocm_wheels.hosts.install.offers import Offer
 from rocm_wheels.hosts.install.plan import Plan, as_typed, install_words, remove_words

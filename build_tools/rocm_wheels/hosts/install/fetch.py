@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels import log, parallel
+from rocm_wheels.downloads import progress
+from rocm_wheels.downloads.download import Download, Fetched, Patience, Wanted, host_of
+from rocm_wheels.downloads.identity import Validators
 from rocm_wheels.errors import HostError
-from rocm_wheels.hosts.install import progress
-from rocm_wheels.hosts.install.cache import Cache, Validators, amount
-from rocm_wheels.hosts.install.download import Download, Fetched, Patience, Wanted, host_of
+from rocm_wheels.hosts.install.cache import Cache
 from rocm_wheels.index.reach import Reach, UnreachableError, local_path, past_proxies
 from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.words import amount
 from rocm_wheels.workspace import exclusive
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rocm_wheels.parallel import each
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.newest import TORCH, of_torch
 from rocm_wheels.release.overview import Row
-from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.stores.store import Missing, Store
 
 _JOBS = 8
 

@@ -18,8 +18,8 @@ from rocm_wheels.release.layout import Area, Layout, Places
 from rocm_wheels.release.overview import Row, overviews, row_of
 from rocm_wheels.release.promotion.channel import read_channel
 from rocm_wheels.release.sets import SetDocument, families, find_set, read_set
-from rocm_wheels.release.stores.store import Store
 from rocm_wheels.shell import hide_credentials, shell_line
+from rocm_wheels.stores.store import Store
 
 _LARGE = 64 << 20  # bytes
 

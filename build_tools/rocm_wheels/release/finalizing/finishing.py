@@ -13,7 +13,7 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.overview import renew_listing
 from rocm_wheels.release.staging.plan import StagePlan, plan_stage
 from rocm_wheels.release.staging.sending import Staged, send
-from rocm_wheels.release.stores.store import AGAIN, Store
+from rocm_wheels.stores.store import AGAIN, Store
 from rocm_wheels.workspace import copy_whole, exclusive
 
 

@@ -19,8 +19,8 @@ from rocm_wheels.release.finalizing.versions import Wishes, final_version, final
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetDocument, SetFile, SetLock
 from rocm_wheels.release.staging.belonging import projects_of, recipe_of
-from rocm_wheels.release.stores.store import Store
 from rocm_wheels.sources.lock.file import parse_lock
+from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels.archive.edits import Edit, edited_name
 from rocm_wheels.wheels.metadata import parse_metadata
 from rocm_wheels.wheels.names import split_wheel_name

@@ -15,7 +15,7 @@ from rocm_wheels.errors import DataError, ReleaseError
 from rocm_wheels.release.finalizing.plan import Change, FinalPlan
 from rocm_wheels.release.finalizing.texts import new_texts
 from rocm_wheels.release.layout import Places
-from rocm_wheels.release.stores.store import AGAIN, Store
+from rocm_wheels.stores.store import AGAIN, Store
 from rocm_wheels.wheels.archive.edits import Edit
 from rocm_wheels.wheels.archive.rewrite import rewrite_wheel
 from rocm_wheels.wheels.compare import WheelDiff, compare_wheels

@@ -14,7 +14,7 @@ from rocm_wheels.release.gate.policy import Policy, load_policy
 from rocm_wheels.release.gate.verdict import Verdict
 from rocm_wheels.release.layout import Layout
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.store import Store
+from rocm_wheels.stores.store import Store
 
 
 def ask_gate(

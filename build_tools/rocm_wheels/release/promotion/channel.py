@@ -15,7 +15,7 @@ from rocm_wheels.errors import DataError
 from rocm_wheels.records import Record, say
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetId
-from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.stores.store import Missing, Store
 
 Action = Literal["promote", "demote", "abandon", "refresh"]
 State = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]

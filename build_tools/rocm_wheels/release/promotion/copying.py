@@ -20,7 +20,7 @@ from rocm_wheels.parallel import each
 from rocm_wheels.release.layout import SET, Places
 from rocm_wheels.release.pages import index_pages
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.stores.store import Exists, Missing, Store
+from rocm_wheels.stores.store import Exists, Missing, Store
 
 _JOBS = 8
 _OF_STAGING = {"begun.json", SET}

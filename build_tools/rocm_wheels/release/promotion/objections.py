@@ -8,7 +8,7 @@ from rocm_wheels.errors import ReleaseError
 from rocm_wheels.records import did_you_mean
 from rocm_wheels.release.gate.verdict import Verdict
 from rocm_wheels.release.promotion.channel import Action, Channel
-from rocm_wheels.release.stores.store import AGAIN, Changed, Store
+from rocm_wheels.stores.store import AGAIN, Changed, Store
 
 
 def require_shown(channel: Channel, set_id: str) -> None:

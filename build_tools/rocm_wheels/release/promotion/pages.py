@@ -13,7 +13,7 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.pages import index_pages
 from rocm_wheels.release.promotion.channel import Shown
 from rocm_wheels.release.sets import SetDocument, read_set
-from rocm_wheels.release.stores.store import Store
+from rocm_wheels.stores.store import Store
 
 _JOBS = 16
 _KEY = "_untested"  # PEP 691 leaves keys that begin with _ to each index

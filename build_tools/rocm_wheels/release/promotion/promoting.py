@@ -43,7 +43,7 @@ from rocm_wheels.release.promotion.released import Released
 from rocm_wheels.release.promotion.switching import Exchange, exchange, is_one_rename
 from rocm_wheels.release.promotion.ties import Requires, require_pins, require_tied, requires_of
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.store import Changed, Store
+from rocm_wheels.stores.store import Changed, Store
 
 _ATTEMPTS = 5
 _PATIENCE: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocm_wheels.release.stores.content import require_digest
-from rocm_wheels.release.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store, below
+from rocm_wheels.stores.content import require_digest
+from rocm_wheels.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store, below
 
 
 class Rehearsal:

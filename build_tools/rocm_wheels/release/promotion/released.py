@@ -10,7 +10,7 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.promotion.pages import documents_of
 from rocm_wheels.release.promotion.ties import Requires, dependencies_first, requires_of
 from rocm_wheels.release.sets import SetDocument
-from rocm_wheels.release.stores.store import Store
+from rocm_wheels.stores.store import Store
 
 
 class Released:

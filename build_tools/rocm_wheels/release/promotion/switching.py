@@ -27,7 +27,7 @@ from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.views import HTML, JSON
 from rocm_wheels.parallel import each
 from rocm_wheels.release.promotion.rehearsal import Rehearsal
-from rocm_wheels.release.stores.store import AGAIN, Changed, Exists, Missing, Store
+from rocm_wheels.stores.store import AGAIN, Changed, Exists, Missing, Store
 from rocm_wheels.workspace import exclusive
 
 _JOBS = 8

@@ -19,7 +19,7 @@ from rocm_wheels.index.entries import METADATA_SUFFIX
 from rocm_wheels.parallel import each
 from rocm_wheels.release.layout import Places
 from rocm_wheels.release.sets import SetDocument, SetFile
-from rocm_wheels.release.stores.store import Store
+from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels.metadata import parse_metadata
 
 _JOBS = 16

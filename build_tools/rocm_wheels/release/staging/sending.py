@@ -22,8 +22,8 @@ from rocm_wheels.errors import ReleaseError
 from rocm_wheels.parallel import each
 from rocm_wheels.release.sets import SetDocument, parse_set
 from rocm_wheels.release.staging.plan import StagePlan
-from rocm_wheels.release.stores.content import content_size
-from rocm_wheels.release.stores.store import AGAIN, Exists, Missing, Store
+from rocm_wheels.stores.content import content_size
+from rocm_wheels.stores.store import AGAIN, Exists, Missing, Store
 from rocm_wheels.words import counted
 
 JOBS = 8

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from rocm_wheels.parallel import each
 from rocm_wheels.release.evidence import parse_evidence
 from rocm_wheels.release.layout import Places
-from rocm_wheels.release.stores.store import Exists, Store
+from rocm_wheels.stores.store import Exists, Store
 
 _JOBS = 8
 _SUFFIX = ".json"

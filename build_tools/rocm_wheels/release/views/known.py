@@ -22,7 +22,7 @@ from rocm_wheels.release.layout import Places
 from rocm_wheels.release.newest import Rank, rank
 from rocm_wheels.release.promotion.channel import State
 from rocm_wheels.release.sets import Kind, SetId
-from rocm_wheels.release.stores.store import Missing, Store
+from rocm_wheels.stores.store import Missing, Store
 
 WHOLE = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from rocm_wheels.errors import DataError, ReleaseError, UsageError
 from rocm_wheels.records import Record
 from rocm_wheels.release.layout import Layout
-from rocm_wheels.release.stores.store import AGAIN, Changed, Missing, Store
+from rocm_wheels.stores.store import AGAIN, Changed, Missing, Store
 
 _ATTEMPTS = 5
 

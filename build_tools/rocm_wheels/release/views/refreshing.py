@@ -27,7 +27,6 @@ from rocm_wheels.release.newest import PLATFORMS
 from rocm_wheels.release.promotion.channel import Channel, Held, Shown, read_channel
 from rocm_wheels.release.promotion.promoting import Actor, Promoter
 from rocm_wheels.release.promotion.released import Released
-from rocm_wheels.release.stores.store import AGAIN, Changed, Store
 from rocm_wheels.release.views.evidence import bring_evidence, evidence_names
 from rocm_wheels.release.views.known import Kept, Known, KnownSets, View, read_known
 from rocm_wheels.release.views.platforms import Apart
@@ -39,6 +38,7 @@ from rocm_wheels.release.views.showing import (
 )
 from rocm_wheels.release.views.support import write_support, write_support_of_all
 from rocm_wheels.release.views.telling import digest_of, digest_of_all, known_of, without_age
+from rocm_wheels.stores.store import AGAIN, Changed, Store
 
 _ATTEMPTS = 5
 _JOBS = 8

@@ -23,8 +23,8 @@ from rocm_wheels.release.newest import PLATFORMS
 from rocm_wheels.release.pages import index_pages
 from rocm_wheels.release.promotion.released import Released
 from rocm_wheels.release.promotion.switching import Exchange, exchange, is_one_rename
-from rocm_wheels.release.stores.store import Store
 from rocm_wheels.release.views.known import Kept, Known, View
+from rocm_wheels.stores.store import Store
 
 
 def newest_of_each(

@@ -46,10 +46,10 @@ from rocm_wheels.release.gate.policy import CHANNELS
 from rocm_wheels.release.layout import Layout, Places
 from rocm_wheels.release.promotion.channel import State
 from rocm_wheels.release.sets import Kind, SetId
-from rocm_wheels.release.stores.store import AGAIN, Changed, Missing, Store
 from rocm_wheels.release.views.known import Known, KnownSets, Target, Wheel, read_known
 from rocm_wheels.release.views.public import Public, read_public
 from rocm_wheels.release.views.showing import newest_of_each
+from rocm_wheels.stores.store import AGAIN, Changed, Missing, Store
 
 _ATTEMPTS = 8
 _PYPI = "https://pypi.org/simple/"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rocm_wheels import ending
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.stores.store import AGAIN
+from rocm_wheels.stores.store import AGAIN
 
 T = TypeVar("T")
 PAUSES: Sequence[float] = (0.2, 0.5, 1.5, 4, 10)  # seconds before another attempt

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rocm_wheels import log
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.stores.store import Changed, Exists, Store, Unknown
+from rocm_wheels.stores.store import Changed, Exists, Store, Unknown
 
 FOLDER = "probe"
 

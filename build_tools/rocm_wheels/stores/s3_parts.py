@@ -17,10 +17,10 @@ from typing import Any
 from rocm_wheels import log
 from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.parallel import each
-from rocm_wheels.release.stores.attempts import Attempts, Passing
-from rocm_wheels.release.stores.content import changed_meanwhile
-from rocm_wheels.release.stores.s3_client import Client, tag_of
-from rocm_wheels.release.stores.store import Head
+from rocm_wheels.stores.attempts import Attempts, Passing
+from rocm_wheels.stores.content import changed_meanwhile
+from rocm_wheels.stores.s3_client import Client, tag_of
+from rocm_wheels.stores.store import Head
 
 PART = 16 << 20  # bytes; S3 takes 10,000 parts
 _COPIED_PART = 512 << 20

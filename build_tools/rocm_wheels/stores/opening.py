@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.release.stores.store import Store
 from rocm_wheels.shell import hide_credentials
+from rocm_wheels.stores.store import Store
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -20,7 +20,7 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
 
     ``env`` holds what AWS's own tools read, credentials and ``AWS_ENDPOINT_URL`` included.
     """
-    from rocm_wheels.release.stores.folder import FolderStore
+    from rocm_wheels.stores.folder import FolderStore
 
     if not url.strip():
         raise UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
@@ -32,7 +32,7 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     elif parts.scheme == "s3":
         return _bucket(url.partition("://")[2], env)
     else:
-        from rocm_wheels.release.stores.others import OtherStore
+        from rocm_wheels.stores.others import OtherStore
 
         return OtherStore(url)
     if folder.exists() and not folder.is_dir():
@@ -75,7 +75,7 @@ def _of_file_url(parts: SplitResult) -> Path:
 
 
 def _bucket(place: str, env: Mapping[str, str]) -> Store:
-    from rocm_wheels.release.stores.s3 import S3Store
+    from rocm_wheels.stores.s3 import S3Store
 
     bucket, _, prefix = place.partition("/")
     if "@" in bucket:

@@ -12,7 +12,7 @@
 | ``opening`` | which of them a URL means |
 """
 
-from rocm_wheels.release.stores.opening import open_existing, open_store
-from rocm_wheels.release.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store
+from rocm_wheels.stores.opening import open_existing, open_store
+from rocm_wheels.stores.store import Changed, Exists, Found, Head, Listed, Missing, Store
 
 __all__ = ["Changed", "Exists", "Found", "Head", "Listed", "Missing", "Store", "open_existing", "open_store"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_wheels.errors import ReleaseError, named
-from rocm_wheels.release.stores.content import content_digest, copied, require_digest
-from rocm_wheels.release.stores.store import (
+from rocm_wheels.stores.content import content_digest, copied, require_digest
+from rocm_wheels.stores.store import (
     AGAIN,
     Changed,
     Exists,

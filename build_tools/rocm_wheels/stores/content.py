@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_wheels.errors import ReleaseError, named
-from rocm_wheels.release.stores.store import AGAIN
+from rocm_wheels.stores.store import AGAIN
 
 _PIECE = 1 << 20
 

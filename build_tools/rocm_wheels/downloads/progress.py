@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rocm_wheels import log
-from rocm_wheels.hosts.install.cache import amount
+from rocm_wheels.words import amount
 
 _SECONDS = 20.0  # between two lines of one file
 

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rocm_wheels.errors import ReleaseError, UsageError
-from rocm_wheels.release.stores.attempts import Passing, Refused
-from rocm_wheels.release.stores.store import AGAIN, Missing, Unknown
 from rocm_wheels.shell import hide_credentials
+from rocm_wheels.stores.attempts import Passing, Refused
+from rocm_wheels.stores.store import AGAIN, Missing, Unknown
 
 _NOT_DONE = {429, 503}  # what S3 says before it has done anything (SlowDown)
 _CONFLICT = 409  # another write of the same file is under way (S3, "conditional writes")

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rocm_wheels import ending, log
+from rocm_wheels.downloads.identity import Validators, mark_of
 from rocm_wheels.errors import HostError, RocmWheelsError
-from rocm_wheels.hosts.install.cache import Validators, amount, mark_of
 from rocm_wheels.shell import hide_credentials
+from rocm_wheels.words import amount
 from rocm_wheels.workspace import write_json
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_WAIT = 30.0
 _SAID = {
-    401: "the server wants to know who asks: put user and password into ~/.netrc or the URL of the index",
-    403: "the server refuses it: is it the right index, and is this machine let in?",
-    404: "the index names a file that is not there: it may be just being changed; try again later",
+    401: "the server wants to know who asks: put user and password into ~/.netrc or the URL",
+    403: "the server refuses it: is it the right URL, and is this machine let in?",
+    404: "a file that was listed is not there: it may be just being changed; try again later",
 }
 
 Tell = Callable[[int, "int | None"], None]
@@ -51,7 +52,7 @@ class _AgainError(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file to fetch: ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say."""
+    """A file to fetch: ``sha256`` (hex) and ``size`` (bytes) are None where nobody says."""
 
     name: str
     url: str
@@ -78,11 +79,24 @@ class Fetched:
 
 
 class Download:
-    """One file under way in a folder of its own, which nobody else works in."""
+    """One file under way in a folder of its own, which nobody else works in.
+
+    Its failures are of the class ``error``; ``option`` is the one that names a folder on another disk.
+    """
 
     def __init__(
-        self, wanted: Wanted, folder: Path, session: requests.Session, tell: Tell, patience: Patience
+        self,
+        wanted: Wanted,
+        folder: Path,
+        session: requests.Session,
+        tell: Tell,
+        patience: Patience,
+        *,
+        error: type[RocmWheelsError] = HostError,
+        option: str = "--cache-dir",
     ) -> None:
+        self._error = error
+        self._option = option
         self._wanted = wanted
         self._session = session
         self._tell = tell
@@ -93,7 +107,7 @@ class Download:
         self._shown = hide_credentials(wanted.url)
 
     def run(self) -> Fetched:
-        """Fetch it whole; HostError with what is kept when that cannot be."""
+        """Fetch it whole; an error with what is kept when that cannot be."""
         self._part.parent.mkdir(parents=True, exist_ok=True)
         began_with, failures = self._size, 0
         while True:
@@ -237,18 +251,18 @@ class Download:
                         raise RocmWheelsError("interrupted")
         return self._hasher.hexdigest()
 
-    def _wrong(self, digest: str) -> HostError:
-        return HostError(
-            f"{self._shown} has the sha256 {digest}, and the index says {self._wanted.sha256}",
-            tip="it was thrown away and nothing was installed; the index, or something on the way to it,"
+    def _wrong(self, digest: str) -> RocmWheelsError:
+        return self._error(
+            f"{self._shown} has the sha256 {digest}, and must have {self._wanted.sha256}",
+            tip="it was thrown away and nothing was installed; the server, or something on the way to it,"
             " does not give out what was published",
         )
 
-    def _refused(self, status: int) -> HostError:
-        return HostError(f"{self._shown}: the server answers {status}", tip=_SAID.get(status))
+    def _refused(self, status: int) -> RocmWheelsError:
+        return self._error(f"{self._shown}: the server answers {status}", tip=_SAID.get(status))
 
-    def _given_up(self, why: str) -> HostError:
-        return HostError(
+    def _given_up(self, why: str) -> RocmWheelsError:
+        return self._error(
             f"{self._shown}: {why}, {self._patience.retries + 1} times without any progress",
             tip=f"{amount(self._size)} are kept; run the same command again later, it goes on from there",
         )
@@ -257,11 +271,11 @@ class Download:
         if cause.errno not in _FULL:
             cause.filename = str(self._part)
             return cause
-        return HostError(
+        return self._error(
             f"{self._wanted.name}: the disk is full; {amount(self._size)} of {amount(size)} are kept"
             f" in {self._part}",
             tip="free some space and run the same command again, it goes on from there; or name a folder on"
-            " another disk with --cache-dir",
+            f" another disk with {self._option}",
         )
 
 

@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import quote
 
 from rocm_wheels.errors import ReleaseError
-from rocm_wheels.release.stores import s3_parts
-from rocm_wheels.release.stores.attempts import Attempts, Passing, Refused
-from rocm_wheels.release.stores.content import arriving, content_digest, content_size, require_digest
-from rocm_wheels.release.stores.s3_client import Client, tag_of
-from rocm_wheels.release.stores.store import (
+from rocm_wheels.stores import s3_parts
+from rocm_wheels.stores.attempts import Attempts, Passing, Refused
+from rocm_wheels.stores.content import arriving, content_digest, content_size, require_digest
+from rocm_wheels.stores.s3_client import Client, tag_of
+from rocm_wheels.stores.store import (
     AGAIN,
     Changed,
     Exists,

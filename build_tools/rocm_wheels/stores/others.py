@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from rocm_wheels.errors import ReleaseError, RocmWheelsError, UsageError
-from rocm_wheels.release.stores.content import arriving, content_digest, copied, require_digest
-from rocm_wheels.release.stores.store import (
+from rocm_wheels.shell import hide_credentials
+from rocm_wheels.stores.content import arriving, content_digest, copied, require_digest
+from rocm_wheels.stores.store import (
     Changed,
     Exists,
     Found,
@@ -27,7 +28,6 @@ from rocm_wheels.release.stores.store import (
     checked,
     is_path,
 )
-from rocm_wheels.shell import hide_credentials
 
 T = TypeVar("T")
 _READ_FOR_TAG = 1 << 20  # bytes; the tag of a larger file is its size
