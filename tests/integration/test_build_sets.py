@@ -13,6 +13,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.build import production
 from rocm_wheels.variants.metadata import merge, parse_in_wheel
 from rocm_wheels.wheels.archive.rewrite import read_dist_info_files
+from rocm_wheels.wheels.device_code.objects import read_wheel
 from rocm_wheels.wheels.names import parse_wheel_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -49,6 +50,18 @@ def test_a_target_that_no_variant_can_state_is_refused_before_the_build(demo: De
     ended = demo.build(*VARIANT, "--pytorch-rocm-arch", "gfx942:xnack+", "--clean")
     assert ended.code == 2
     assert "holds gfx942:xnack+ and no plain code for it" in ended.err
+
+
+def test_test_programs_are_in_the_wheel_of_who_asks_for_them(demo: Demo) -> None:
+    """torch's own default is to build and install them; their kernels are for the targets of the build."""
+    words = ("--no-build-triton", "--no-build-pytorch-audio")
+    asked = [word for name in ("BUILD_TEST", "INSTALL_TEST") for word in ("--set-env", f"pytorch:{name}=1")]
+    ended = demo.build(*words, *asked, output="with tests")
+    assert ended.code == 0, ended.err
+    (torch,) = (demo.folder / "with tests").glob("torch-*.whl")
+    code = read_wheel(torch)
+    assert {held.target.processor for held in code["torch/test/hip_saxpy_test"]} == {"gfx942", "gfx1100"}
+    assert "torch/test/hip_saxpy_test" not in read_wheel(demo.wheels()["torch"])
 
 
 def rocm_wheels(demo: Demo, *words: str) -> tuple[int, str, str]:

@@ -44,6 +44,7 @@ def test_it_translates_the_tree_and_the_submodule(hipify: Path, tmp_path: Path) 
         "aten/src/ATen/hip/HIPContext.cpp",
         "aten/src/ATen/native/hip/DeviceVector.cuh",
         *(f"aten/src/ATen/native/hip/{name}" for name in kernels),
+        "aten/src/ATen/test/hip/hip_saxpy_test.hip",
         "c10/hip/HIPException.h",
         "third_party/minigemm/csrc/hip/gemm.hip",
         "third_party/minigemm/include/hip/minigemm/gemm.cuh",

@@ -220,6 +220,25 @@ FAULTS: list[tuple[str, Callable[[Draft], None], str, str]] = [
         "/home/ci/sdk/lib",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("program", "checks"),
+    [
+        (library(*TARGETS), set()),
+        (library("gfx942"), set()),
+        (library(), set()),
+        (library("gfx90a"), {"device-code"}),
+    ],
+)
+def test_test_programs_that_were_asked_for_may_hold_code_for_the_targets(
+    tmp_path: Path, program: bytes, checks: set[str]
+) -> None:
+    draft = torch_draft()
+    draft.members["torch/test/hip_apply_test"] = program
+    assert checked(verify_wheel(draft.write(tmp_path), expectation())) == checks
+
+
 WARNINGS = {"licence", "unknown-field", "any-python", "run-path"}
 
 

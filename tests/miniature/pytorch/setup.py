@@ -5,6 +5,7 @@ Variables that are read, as the large setup.py reads them:
 PYTORCH_BUILD_VERSION, PYTORCH_BUILD_NUMBER   the version, instead of version.txt
 PYTORCH_EXTRA_INSTALL_REQUIREMENTS            more requirements of the wheel, joined by |
 USE_ROCM, PYTORCH_ROCM_ARCH                   build the HIP kernels, for these targets (a;b)
+BUILD_TEST, INSTALL_TEST                      build test programs, and put them into torch/test; both are on unless given
 ROCM_HOME, CMAKE_PREFIX_PATH                  where ROCm and its cmake files are
 MAX_JOBS                                      compilers at the same time
 BUILD_TYPE                                    of cmake; Release unless given
@@ -83,6 +84,7 @@ class CMakeBuild(build_ext):
             "CMAKE_PREFIX_PATH": os.environ.get("CMAKE_PREFIX_PATH", ""),
             "USE_ROCM": "ON" if enabled("USE_ROCM") else "OFF",
             "PYTORCH_ROCM_ARCH": os.environ.get("PYTORCH_ROCM_ARCH", ""),
+            "BUILD_TEST": "ON" if enabled("BUILD_TEST", "ON") else "OFF",
             "Python_EXECUTABLE": sys.executable,
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
@@ -100,6 +102,9 @@ class CMakeBuild(build_ext):
         for header in HEADERS:
             found = [folder / header for folder in (ROOT / "aten/src", ROOT, ROOT / "torch/csrc/api")]
             self.copy(next(path for path in found if path.is_file()), package / "include" / header)
+        if enabled("BUILD_TEST", "ON") and enabled("INSTALL_TEST", "ON"):
+            for program in sorted((BUILD / "test").glob("*_test")):
+                self.copy(program, package / "test" / program.name)
 
     def copy(self, source, target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "torch" / "utils"))  # hipify alone: torch is not bui
 from hipify import hipify_python  # noqa: E402
 
 TRANSLATED = {
-    ROOT: ["aten/src/ATen/cuda/*", "aten/src/ATen/native/cuda/*", "c10/cuda/*"],
+    ROOT: ["aten/src/ATen/cuda/*", "aten/src/ATen/native/cuda/*", "aten/src/ATen/test/*", "c10/cuda/*"],
     ROOT / "third_party/minigemm": ["csrc/*", "include/*"],
 }
 
