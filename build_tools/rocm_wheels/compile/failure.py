@@ -80,7 +80,7 @@ def first_failure(lines: Iterable[str]) -> BuildFailure | None:
             arches = _arches(line) or (() if _NEW_COMMAND.match(line) else arches)
             continue
         if found.kind == "configure" and not found.message:
-            found = replace(found, message=_paragraph(text[number + 1 :]))
+            found = replace(found, message=paragraph(text[number + 1 :]))
         if found.kind in ("compile", "link"):
             found = replace(found, target=_target(found, text[number + 1 : number + _LOOK_AHEAD], arches))
         return found
@@ -138,7 +138,7 @@ def _target(found: BuildFailure, following: Sequence[str], arches: tuple[str, ..
     return arches[0] if len(arches) == 1 else None
 
 
-def _paragraph(lines: Sequence[str]) -> str:
+def paragraph(lines: Sequence[str]) -> str:
     """Join the indented lines that CMake prints under an error."""
     words: list[str] = []
     for line in lines:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from rocm_wheels.compile.failure import BuildFailed, explain_failure, first_failure, repeat_command
+from rocm_wheels.compile.configured import Configured, ConfigureWatch, OptionLost, why_lost
+from rocm_wheels.compile.failure import (
+    BuildFailed,
+    BuildFailure,
+    explain_failure,
+    first_failure,
+    repeat_command,
+)
 from rocm_wheels.compile.generated import leftovers_excluded
 from rocm_wheels.compile.hooks import hooks_of
 from rocm_wheels.compile.hooks.hook import Preparation
@@ -54,7 +63,123 @@ def build_wheel(
     the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how it ended.
     Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
     """
-    folder = request.folder
+    with _running(
+        request,
+        base=base,
+        env=env,
+        python=python,
+        python_tag=python_tag,
+        out_dir=out_dir,
+        log=log,
+        preloads=preloads,
+        clean=clean,
+    ) as front_end:
+        finished = front_end.run(ConfigureWatch(request, front_end.env), on_line, ran)
+        wheel, version = the_wheel(request, front_end.fresh)
+        path = out_dir / wheel.name
+        wheel.replace(path)
+    return BuiltWheel(path, request.project.distribution, version, front_end.tree, finished.seconds)
+
+
+def configure_tree(
+    request: BuildRequest,
+    *,
+    base: Mapping[str, str],
+    env: Mapping[str, str],
+    python: Path,
+    python_tag: str,
+    out_dir: Path,
+    log: Path,
+    preloads: Preloads | None = None,
+    clean: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
+) -> None:
+    """Run a front end until CMake has configured the build tree, and end it there; see ``build_wheel``.
+
+    A later build goes on in that tree. Raises BuildFailed when the front end fails before, or when CMake
+    turns an option that was asked for.
+    """
+    with _running(
+        request,
+        base=base,
+        env=env,
+        python=python,
+        python_tag=python_tag,
+        out_dir=out_dir,
+        log=log,
+        preloads=preloads,
+        clean=clean,
+    ) as front_end:
+        front_end.run(ConfigureWatch(request, front_end.env, only_configure=True), on_line, ran)
+
+
+@dataclass(frozen=True)
+class _FrontEnd:
+    """A front end that is about to run: its tree is in place, and ``fresh`` is where its wheel goes."""
+
+    request: BuildRequest
+    base: Mapping[str, str]
+    env: Mapping[str, str]
+    python: Path
+    out_dir: Path
+    fresh: Path
+    log: Path
+    tree: str
+
+    def run(
+        self,
+        watch: ConfigureWatch,
+        on_line: Callable[[str], None] | None,
+        ran: Callable[[list[str], Mapping[str, str], Finished], None] | None,
+    ) -> Finished:
+        """Run it to its end, or to where the watch ends it. Raises BuildFailed."""
+        request, folder = self.request, self.request.folder
+        argv = front_end_command(request, folder, python=self.python, out_dir=self.fresh)
+        shown = front_end_command(request, folder, python=self.python, out_dir=self.out_dir.absolute())
+        position = self.log.stat().st_size if self.log.is_file() else 0
+        what, began, lost = f"building {request.project.name}", time.monotonic(), None
+        watch.forget_lost()
+        try:
+            finished = run(
+                argv,
+                env=self.env,
+                cwd=folder,
+                log=self.log,
+                on_line=watch.listen(on_line),
+                check=None,
+                what=what,
+            )
+            watch.check()
+        except Configured:
+            finished = Finished(0, time.monotonic() - began)
+        except OptionLost as turned:
+            finished, lost = Finished(1, time.monotonic() - began), turned
+        if ran is not None:
+            ran(shown, self.env, finished)
+        if lost is None and not finished.returncode:
+            return finished
+        lines = _lines_from(self.log, position)
+        command = repeat_command(shown, cwd=folder, base=self.base, env=self.env)
+        if lost is not None:
+            raise _not_as_asked(request, lost, lines, log=self.log, command=command) from lost
+        raise _failed(request, finished.returncode, lines, log=self.log, command=command)
+
+
+@contextmanager
+def _running(
+    request: BuildRequest,
+    *,
+    base: Mapping[str, str],
+    env: Mapping[str, str],
+    python: Path,
+    python_tag: str,
+    out_dir: Path,
+    log: Path,
+    preloads: Preloads | None,
+    clean: bool,
+) -> Iterator[_FrontEnd]:
+    """Put the build tree in place for a front end; what that leaves in the source is git's to overlook."""
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
@@ -68,21 +193,7 @@ def build_wheel(
         tree = enter_tree(request, key, waiting, env=base, clean=clean)
         env = steady_cmake(request, python, env)
         hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
-        fresh = Path(name).absolute()
-        argv = front_end_command(request, folder, python=python, out_dir=fresh)
-        shown = front_end_command(request, folder, python=python, out_dir=out_dir.absolute())
-        begin = log.stat().st_size if log.is_file() else 0
-        what = f"building {request.project.name}"
-        finished = run(argv, env=env, cwd=folder, log=log, on_line=on_line, check=None, what=what)
-        if ran is not None:
-            ran(shown, env, finished)
-        if finished.returncode:
-            command = repeat_command(shown, cwd=folder, base=base, env=env)
-            raise _failed(request, finished.returncode, log, begin, command)
-        wheel, version = the_wheel(request, fresh)
-        path = out_dir / wheel.name
-        wheel.replace(path)
-    return BuiltWheel(path, request.project.distribution, version, tree, finished.seconds)
+        yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 
 
 def front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_dir: Path) -> list[str]:
@@ -139,12 +250,35 @@ def _version_fits(request: BuildRequest, version: Version) -> bool:
     return not local or f".{version.local or ''}".endswith(f".{local}")
 
 
-def _failed(request: BuildRequest, code: int, log: Path, begin: int, command: str) -> BuildFailed:
+def _lines_from(log: Path, position: int) -> list[str]:
     with log.open("rb") as file:
-        file.seek(begin)
-        failure = first_failure(file.read().decode("utf-8", "replace").splitlines())
+        file.seek(position)
+        return file.read().decode("utf-8", "replace").splitlines()
+
+
+def _failed(request: BuildRequest, code: int, lines: list[str], *, log: Path, command: str) -> BuildFailed:
+    failure = first_failure(lines)
     how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
     what = f"building {request.project.name} {how}"
     return BuildFailed(
         explain_failure(what, failure, log=log, command=command), failure=failure, log=log, command=command
     )
+
+
+def _not_as_asked(
+    request: BuildRequest, lost: OptionLost, lines: list[str], *, log: Path, command: str
+) -> BuildFailed:
+    """Return the error of a build that CMake configured without what was asked for, in CMake's own words."""
+    name = request.project.name
+    reason = why_lost(lost.option, lines) or "CMake gave no reason that is understood"
+    failure = BuildFailure("configure", reason)
+    what = f"building {name} was ended: {lost.message}"
+    error = BuildFailed(
+        explain_failure(what, failure, log=log, command=command), failure=failure, log=log, command=command
+    )
+    error.tip = "the same command configures anew"
+    if lost.option in request.set_env:
+        error.tip = f"leave --set-env {name}:{lost.option}={lost.asked} out, or give CMake what it looks for"
+    elif lost.option != "USE_ROCM":
+        error.tip = f"give CMake what it looks for, or build without it: --set-env {name}:{lost.option}=OFF"
+    return error
