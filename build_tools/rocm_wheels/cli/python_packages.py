@@ -14,7 +14,8 @@ def _targets(_context: click.Context, _option: click.Parameter, value: str) -> t
 
 
 @click.command("build-python-packages")
-@click.option("--artifact-dir", type=GivenPath(), required=True, help="Artifacts of a ROCm build.")
+@click.option("--artifact-dir", type=GivenPath(), help="Artifacts of a ROCm build.")
+@click.option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
 @click.option("--dest-dir", type=GivenPath(), required=True, help="The wheels appear in its folder dist.")
 @click.option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
 @click.option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
@@ -32,7 +33,8 @@ def _targets(_context: click.Context, _option: click.Parameter, value: str) -> t
     help="Compress the archive in rocm-sdk-devel with xz: smaller, and much slower to make.",
 )
 def command(  # noqa: PLR0917 - one parameter an option
-    artifact_dir: Path,
+    artifact_dir: Path | None,
+    from_prefix: Path | None,
     dest_dir: Path,
     version: str,
     version_suffix: str,
@@ -41,15 +43,22 @@ def command(  # noqa: PLR0917 - one parameter an option
     wheel_compression: bool,
     devel_tarball_compression: bool,
 ) -> None:
-    """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx> from artifacts.
+    """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>.
+
+    They are made from the artifacts of a ROCm build, or from an installed ROCm.
 
     The same artifacts give the same bytes. The paths of the wheels are printed.
     """
     from rocm_wheels.cli.boundary import environment
+    from rocm_wheels.errors import UsageError
     from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
 
+    source = artifact_dir or from_prefix
+    if source is None or (artifact_dir and from_prefix):
+        raise UsageError("give one of --artifact-dir DIR and --from-prefix DIR")
     request = PackageRequest(
-        artifacts=artifact_dir.resolve(),
+        source=source.resolve(),
+        installed=from_prefix is not None,
         destination=dest_dir.resolve(),
         version=version,
         suffix=version_suffix,

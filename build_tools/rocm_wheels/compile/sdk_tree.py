@@ -16,6 +16,7 @@ class SdkTree:
     root: Path
     cmake: Path
     bin: Path
+    bundles: bool = True  # made by ROCm's own build, which brings its dependencies in lib/rocm_sysdeps
     sysdeps: Path | None = None  # lib/rocm_sysdeps: liblzma, libdrm and others that ROCm brings
     bitcode: Path | None = None  # lib/llvm/amdgcn/bitcode: device libraries
     host_math: Path | None = None  # lib/host-math: OpenBLAS
@@ -41,6 +42,7 @@ def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
         root=root,
         cmake=cmake.absolute(),
         bin=bin.absolute(),
+        bundles=(root / "share/therock/therock_manifest.json").is_file(),
         sysdeps=part("lib/rocm_sysdeps"),
         bitcode=part("lib/llvm/amdgcn/bitcode"),
         host_math=part("lib/host-math"),
@@ -51,6 +53,10 @@ def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
 def sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     """Say what a build goes without, one line a missing part."""
     parts = {
+        "lib/rocm_sysdeps": (
+            sdk.sysdeps or sdk.bundles,
+            "it was made from an installed ROCm; libdrm, liblzma and others are the system's",
+        ),
         "lib/llvm/amdgcn/bitcode": (sdk.bitcode, "the compiler looks for its device libraries by itself"),
         "lib/host-math": (sdk.host_math, "torch is built without OpenBLAS"),
         "include/roctracer": (sdk.roctracer, "the profiler (Kineto) may not find roctracer.h"),
@@ -58,5 +64,5 @@ def sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     return tuple(
         f"the ROCm SDK has no {path}: {consequence}"
         for path, (place, consequence) in parts.items()
-        if place is None
+        if not place
     )

@@ -30,13 +30,18 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True)
 class Artifact:
-    """One artifact folder: ``blas_lib_gfx942`` is name ``blas``, component ``lib``, family ``gfx942``."""
+    """One artifact folder: ``blas_lib_gfx942`` is name ``blas``, component ``lib``, family ``gfx942``.
+
+    ``paths``: only these files of its base folder belong to it, relative to that (an installed ROCm, which
+    all its artifacts share); ``None``: all.
+    """
 
     name: str
     component: str
     family: str
     folder: Path
     bases: tuple[Path, ...]
+    paths: tuple[str, ...] | None = None
 
     @property
     def generic(self) -> bool:
@@ -93,7 +98,7 @@ def merge(artifacts: Iterable[Artifact]) -> dict[str, Entry]:
     tree: dict[str, Entry] = {}
     for artifact in artifacts:
         for base in artifact.bases:
-            for relative, entry in _walk(base, artifact.folder.name):
+            for relative, entry in _list_entries(artifact, base):
                 if relative == REQUIREMENTS:
                     continue
                 before = tree.setdefault(relative, entry)
@@ -143,7 +148,7 @@ def requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
     for artifact in artifacts:
         for base in artifact.bases:
             path = base / REQUIREMENTS
-            if not path.is_file():
+            if artifact.paths is not None or not path.is_file():
                 continue
             for number, raw in enumerate(_lines(path), 1):
                 line = raw.split("#", 1)[0].strip()
@@ -215,24 +220,30 @@ def _lines(path: Path) -> list[str]:
         ) from cause
 
 
-def _walk(base: Path, artifact: str) -> Iterator[tuple[str, Entry]]:
+def list_files(base: Path) -> Iterator[str]:
+    """Yield the files and links below a folder, relative to it (POSIX form), sorted by folder.
+
+    Links to folders are not followed. SdkError when a folder cannot be read.
+    """
     for folder, folders, files in os.walk(base, onerror=_refuse_unreadable):
         folders.sort()
-        inside = Path(folder)
-        for name in sorted([*files, *folders]):
-            path = inside / name
-            linked = path.is_symlink()
-            if name in folders and not linked:
-                continue
-            relative = path.relative_to(base).as_posix()
-            link = path.readlink().as_posix() if linked else None
-            if not relative.isprintable():  # no text of its own, or it would break lists of files
-                raise SdkError(f"{artifact}: the file name {relative!r} cannot be packed")
-            if link is not None:
-                _refuse_leaving(relative, link, artifact)
-            elif not path.is_file():
-                raise SdkError(f"{artifact}: {relative} is neither file, folder nor link")
-            yield relative, Entry(path, artifact, link)
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted([*files, *links]):
+            yield Path(folder, name).relative_to(base).as_posix()
+
+
+def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, Entry]]:
+    name = artifact.folder.name
+    for relative in list_files(base) if artifact.paths is None else artifact.paths:
+        path = base / relative
+        link = path.readlink().as_posix() if path.is_symlink() else None
+        if not relative.isprintable():  # no text of its own, or it would break lists of files
+            raise SdkError(f"{name}: the file name {relative!r} cannot be packed")
+        if link is not None:
+            _refuse_leaving(relative, link, name)
+        elif not path.is_file():
+            raise SdkError(f"{name}: {relative} is neither file, folder nor link")
+        yield relative, Entry(path, name, link)
 
 
 def _refuse_unreadable(fault: OSError) -> NoReturn:

@@ -18,6 +18,7 @@ from rocm_wheels.errors import SdkError, UsageError
 from rocm_wheels.sdk import tables
 from rocm_wheels.sdk.artifacts import Artifact, merge, read_artifacts, sort_targets, targets_of
 from rocm_wheels.sdk.plans import PackageSet, plan_wheels
+from rocm_wheels.sdk.prefix import read_prefix, read_version
 from rocm_wheels.sdk.wheel_writer import (
     DEFAULT_EPOCH,
     WheelPlan,
@@ -35,9 +36,12 @@ _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class PackageRequest:
-    """What to make. Empty ``version``, ``targets``, ``platform_tag``: what artifacts and machine say."""
+    """What to make. Empty ``version``, ``targets``, ``platform_tag``: what artifacts and machine say.
 
-    artifacts: Path
+    ``source`` is a folder of artifacts, or with ``installed`` that of an installed ROCm.
+    """
+
+    source: Path
     destination: Path
     version: str = ""
     suffix: str = ""
@@ -45,6 +49,7 @@ class PackageRequest:
     platform_tag: str = ""
     compress_wheels: bool = True
     compress_devel: bool = False
+    installed: bool = False
 
 
 def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -87,10 +92,15 @@ def _whole_or_gone(destination: Path) -> Iterator[None]:
 
 
 def read_package_set(request: PackageRequest) -> PackageSet:
-    """Read the artifacts and settle version, targets and platform; nothing is written."""
-    artifacts = read_artifacts(request.artifacts)
-    build = _read_build_manifest(artifacts, request.artifacts)
-    _require(artifacts, request.artifacts)
+    """Read the artifacts or the installed ROCm; settle version, targets and platform. Nothing is written."""
+    if request.installed:
+        artifacts = read_prefix(request.source, request.targets)
+        build: dict[str, object] = {"rocm_package_version": request.version or read_version(request.source)}
+        log.note(f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets")
+    else:
+        artifacts = read_artifacts(request.source)
+        build = _read_build_manifest(artifacts, request.source)
+    _require(artifacts, request.source)
     if not _SUFFIX.fullmatch(request.suffix):
         raise UsageError(
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"

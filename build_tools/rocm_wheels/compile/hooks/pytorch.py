@@ -31,17 +31,22 @@ def _environment(request: BuildRequest, env: dict[str, str]) -> None:
 
 
 def _bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
-    """Point compiler, linker and pkg-config at what ROCm bundles: libdrm's headers, liblzma for aotriton."""
+    """Point compiler, linker and pkg-config at what ROCm bundles: libdrm's headers, liblzma for aotriton.
+
+    Packages made from an installed ROCm bundle nothing: there these libraries are the system's.
+    """
     place = request.sdk.sysdeps
-    if place is None:
+    if place is None and request.sdk.bundles:
         raise SdkError(
             f"the ROCm SDK has no {request.sdk.root / 'lib' / 'rocm_sysdeps'}, which torch needs on Linux",
             tip="install the development files: rocm[libraries,devel]",
         )
-    includes = [place / "include", *([request.sdk.roctracer] if request.sdk.roctracer else [])]
+    includes = [folder for folder in (place and place / "include", request.sdk.roctracer) if folder]
     # A folder may have a space in its name: CMake and setuptools split these as a shell does. The quotes
     # begin after the option, because CMake's cache drops those around a whole value.
     add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
+    if place is None:
+        return
     add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(place / 'lib'))}")
     prepend_path(env, "PKG_CONFIG_PATH", place / "lib" / "pkgconfig", request.platform)
     prepend_path(env, "LD_LIBRARY_PATH", place / "lib", request.platform)
