@@ -68,8 +68,8 @@ Tree = Mapping[str, Entry]
 """Path relative to the ROCm root (POSIX form) → what lies there."""
 
 
-def read_artifacts(folder: Path) -> tuple[Artifact, ...]:
-    """List the artifacts below ``folder``, sorted by folder name.
+def read_artifacts(folder: Path, *, any_family: bool = False) -> tuple[Artifact, ...]:
+    """List the artifacts below ``folder``, sorted by folder name; with ``any_family`` those of families, too.
 
     Raises SdkError: no such folder, no artifact in it, a manifest that is missing, empty or
     leads out of its artifact, a family that is neither ``generic`` nor a gfx target.
@@ -79,7 +79,7 @@ def read_artifacts(folder: Path) -> tuple[Artifact, ...]:
             f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
         )
     _refuse_packed(folder)
-    found = [_read(path, match) for path, match in _candidates(folder)]
+    found = [_read(path, match, any_family=any_family) for path, match in _candidates(folder)]
     if not found:
         raise SdkError(
             f"no artifact in {folder}",
@@ -185,9 +185,9 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
             yield path, match
 
 
-def _read(folder: Path, match: re.Match[str]) -> Artifact:
+def _read(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
     family = match["family"]
-    if family != GENERIC and not _TARGET.fullmatch(family):
+    if not any_family and family != GENERIC and not _TARGET.fullmatch(family):
         raise SdkError(
             f"{folder.name}: {family!r} is neither 'generic' nor a gfx target",
             tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"

@@ -22,14 +22,16 @@ _TIPS = {
     "QuotaExceeded": f"the bucket is full: free some space, then {AGAIN}",
     "XMinioStorageFull": f"the server is full: free some space, then {AGAIN}",
 }
+_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
 _EXTRA = "pip install 'rocm-wheels[s3]'"
 
 
 class Client:
     """The operations of S3's own API by their names in botocore, from any thread."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], *, anonymous: bool = False) -> None:
         self._env = env
+        self._anonymous = anonymous
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
         self.without: set[str] = set()  # writes that the server knows no conditions for
         self._made: Any = None
@@ -70,6 +72,11 @@ class Client:
         found: tuple[Any, bytes] = self._told(operation, asked, both)
         return found
 
+    def download_url(self, bucket: str, key: str) -> str:
+        """Return a URL that reads a file, signed with the credentials; nothing is asked of the server."""
+        place, asked = f"{bucket}/{key}", {"Bucket": bucket, "Key": key}
+        return str(self._told("get_object", asked, lambda filesystem: filesystem.url(place, _URL_SECONDS)))
+
     def _filesystem(self) -> Any:
         with self._lock:
             if self._made is None:
@@ -77,7 +84,9 @@ class Client:
                     import s3fs  # type: ignore[import-untyped]
                 except ImportError as cause:
                     raise UsageError("stores in S3 need s3fs", tip=_EXTRA) from cause
-                self._made = s3fs.S3FileSystem(**_settings(self._env, self._endpoint))
+                self._made = s3fs.S3FileSystem(
+                    **_settings(self._env, self._endpoint), anon=self._anonymous
+                )
                 self._made.retries = 1  # its own would repeat a write without a look
             return self._made
 
@@ -104,6 +113,17 @@ class Client:
             raise
 
 
+def has_credentials(env: Mapping[str, str]) -> bool:
+    """Tell whether AWS's own tools would find credentials: variables, files, or a server that gives them."""
+    if env.get("AWS_ACCESS_KEY_ID") or env.get("AWS_PROFILE"):
+        return True
+    try:
+        from botocore.session import Session  # type: ignore[import-untyped]
+    except ImportError as cause:
+        raise UsageError("stores in S3 need s3fs", tip=_EXTRA) from cause
+    return Session().get_credentials() is not None
+
+
 def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise UsageError(f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]!r} is not the URL of a server")
@@ -111,6 +131,7 @@ def _settings(env: Mapping[str, str], endpoint: str) -> dict[str, Any]:
         tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
         raise UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
     settings: dict[str, Any] = {
+        "signature_version": "s3v4",  # of URLs too, whose default is older than most regions
         # newer checksums are unknown to many servers; what arrived is told by the ETag
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",

@@ -1,0 +1,88 @@
+"""Options of the commands that fetch artifacts of ROCm builds; their names are those of TheRock's scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.option_lists import in_order
+from rocm_wheels.errors import UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files, WorkflowRun
+
+PLATFORM = "windows" if sys.platform == "win32" else "linux"
+
+place_options = in_order(
+    click.option(
+        "--run-github-repo",
+        metavar="OWNER/REPO",
+        envvar="GITHUB_REPOSITORY",
+        show_envvar=True,
+        help="Repository of --run-id [default: ROCm/TheRock].",
+    ),
+    click.option(
+        "--release-type",
+        metavar="TYPE",
+        envvar="RELEASE_TYPE",
+        show_envvar=True,
+        help="Kind of build, which has its bucket: ci, dev, nightly, prerelease [default: ci].",
+    ),
+    click.option(
+        "--source",
+        metavar="PLACE",
+        help="Where the files are instead of TheRock's buckets: s3://bucket/folder, an HTTPS page, a path.",
+    ),
+    click.option("--no-sign-request", is_flag=True, help="Ask S3 without credentials, as everybody may."),
+    click.option(
+        "--allow-missing-sha256sum",
+        is_flag=True,
+        help="Take archives without a published digest as they come.",
+    ),
+    click.option(
+        "--download-concurrency",
+        type=click.IntRange(min=1),
+        default=10,
+        show_default=True,
+        help="Downloads at a time.",
+    ),
+    click.option(
+        "--extract-concurrency", type=click.IntRange(min=1), help="Unpackings at a time [default: cores]."
+    ),
+)
+
+
+def targets_of(text: str) -> tuple[str, ...]:
+    """Return the targets of ``--amdgpu-targets``. Raises UsageError."""
+    from rocm_wheels.model.gfx import parse_targets
+
+    return parse_targets(text) if text.strip() else ()
+
+
+def workflow_run(given: Mapping[str, Any], platform: str) -> WorkflowRun:
+    """Return the run that the options name."""
+    from rocm_wheels.model.rocm_artifacts import artifact_table
+    from rocm_wheels.sdk.artifact_sources import WorkflowRun
+
+    repository = given["run_github_repo"] or artifact_table().repository
+    return WorkflowRun(given["run_id"], platform, repository, given["release_type"] or "ci")
+
+
+def find_files(given: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, Files]:
+    """Return where the artifacts are, and the files there. Raises UsageError and SdkError."""
+    from rocm_wheels.sdk.artifact_sources import find_run, open_source
+
+    sign = not given["no_sign_request"]
+    if (given["run_id"] is None) == (given["source"] is None):
+        raise UsageError(
+            "name the run with --run-id, or the folder of its artifacts with --source",
+            tip="run ids are at https://github.com/ROCm/TheRock/actions",
+        )
+    if given["source"] is None:
+        return find_run(workflow_run(given, platform), environment(), sign=sign)
+    source = open_source(given["source"], environment(), sign=sign)
+    return source, source.list_files()

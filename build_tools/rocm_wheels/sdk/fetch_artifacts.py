@@ -1,0 +1,305 @@
+"""Fetch artifacts of a ROCm build: list, choose, download what is missing, check, unpack.
+
+| in the folder | what it is |
+|---|---|
+| ``<artifact>/`` | an artifact, unpacked; it appears whole |
+| ``.fetch/parts/<file>/`` | a download under way |
+| ``.fetch/<file>`` | an archive, checked, until it is unpacked; one that is kept lies beside the folders |
+| ``.fetch/done.json`` | which archive (sha256) each artifact, or the flat tree, was unpacked from |
+
+What is finished is not done again, whenever and wherever a run ended; two runs wait for each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rocm_wheels import log, parallel
+from rocm_wheels.downloads import progress
+from rocm_wheels.downloads.download import Download, Patience, Wanted, host_of
+from rocm_wheels.errors import SdkError
+from rocm_wheels.index.reach import Reach, local_path, past_proxies
+from rocm_wheels.sdk.artifact_choice import ArchiveName
+from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files, FolderSource, read_digest
+from rocm_wheels.sdk.artifacts import merge, read_artifacts
+from rocm_wheels.sdk.unpack import unpack_artifact
+from rocm_wheels.wheels.members import digest_of_file
+from rocm_wheels.words import amount, counted
+from rocm_wheels.workspace import copy_whole, exclusive, write_json
+
+STATE = ".fetch"
+FLAT = "."  # the key of the flat tree in done.json
+_PATIENCE_FOR_OTHERS = 6 * 3600.0
+
+Unpacking = Literal["extract", "flatten", "keep"]
+
+
+@dataclass(frozen=True)
+class FetchRequest:
+    """What to fetch, to where. ``unpacking``: into a folder each, into one tree, or not at all.
+
+    ``unchecked``: archives without a digest are taken as they come.
+    """
+
+    source: ArtifactSource
+    files: Files
+    archives: Sequence[ArchiveName]
+    folder: Path
+    unpacking: Unpacking = "extract"
+    keep_archives: bool = False
+    unchecked: bool = False
+    downloads: int = 10
+    unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes all archives have, ``None`` when the source does not say."""
+        sizes = [self.files.get(archive.file) for archive in self.archives]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+@dataclass(frozen=True)
+class FetchResult:
+    """What there is now: paths of artifacts, of archives, or of the one tree; which archives were new."""
+
+    paths: tuple[Path, ...]
+    fetched: tuple[str, ...]
+
+
+def fetch_artifacts(request: FetchRequest) -> FetchResult:
+    """Have all archives of a request here, checked and unpacked. Raises SdkError; what is there is kept."""
+    with (
+        exclusive(
+            request.folder / STATE, what="fetching artifacts", patience=_PATIENCE_FOR_OTHERS, error=SdkError
+        ),
+        progress.shown() as begin,
+    ):
+        return _Fetching(request, begin).run()
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """Where an archive, or what was unpacked from it, is; the sha256 (hex) of the archive."""
+
+    path: Path
+    sha256: str
+
+
+class _Fetching:
+    """One run, which has the folder for itself."""
+
+    def __init__(self, request: FetchRequest, begin: progress.Begin) -> None:
+        self._request = request
+        self._begin = begin
+        self._state = request.folder / STATE
+        self._done = self._read_done()
+        self._lock = threading.Lock()
+        self._unpackings = threading.Semaphore(request.unpackings)
+        self._fetched: list[str] = []
+        self._reach = Reach()
+
+    def run(self) -> FetchResult:
+        request = self._request
+        for left in self._state.glob("unpacking-*"):
+            shutil.rmtree(left)  # of a run that was killed; we are alone here
+        digests = self._read_digests()
+        flat = self._done.get(FLAT)
+        if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
+            log.note(f"{request.folder} is up to date")
+            return FetchResult((request.folder,), ())
+        self._require_room(digests)
+        done = parallel.each(
+            lambda archive: self._have(archive, digests[archive.file]),
+            request.archives,
+            jobs=request.downloads,
+        )
+        if request.unpacking == "flatten":
+            self._flatten(done)
+            return FetchResult((request.folder,), tuple(sorted(self._fetched)))
+        if not self._fetched:
+            log.note(f"{counted(len(request.archives), 'artifact')} in {request.folder}: up to date")
+        return FetchResult(tuple(one.path for one in done), tuple(sorted(self._fetched)))
+
+    def _read_digests(self) -> dict[str, str | None]:
+        """Return the sha256 of every archive. Raises SdkError when one is missing."""
+        request, names = self._request, [archive.file for archive in self._request.archives]
+        found = parallel.each(
+            lambda name: read_digest(request.source, name, request.files, self._reach),
+            names,
+            jobs=request.downloads,
+        )
+        digests = dict(zip(names, found, strict=True))
+        missing = [name for name, digest in digests.items() if digest is None]
+        if missing and not request.unchecked:
+            raise SdkError(
+                f"{request.source.label} has no {missing[0]}.sha256sum"
+                + (f", and none of {counted(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
+                tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
+            )
+        if missing:
+            log.warn(f"not checked, as no digest is published: {', '.join(missing)}")
+        return digests
+
+    def _require_room(self, digests: Mapping[str, str | None]) -> None:
+        request = self._request
+        if isinstance(request.source, FolderSource) and request.unpacking != "keep":
+            return  # unpacked from where they are
+        size = sum(
+            request.files.get(archive.file) or 0
+            for archive in request.archives
+            if not self._is_unpacked(archive, digests[archive.file]) and not self._place(archive).exists()
+        )
+        free = shutil.disk_usage(self._state).free
+        if size > free:
+            raise SdkError(
+                f"{amount(size)} are to be fetched, and {request.folder} has room for {amount(free)}",
+                tip="free some space, or name a folder on another disk with --output-dir",
+            )
+
+    def _have(self, archive: ArchiveName, digest: str | None) -> _Archive:
+        """Return an archive whose artifact is here, fetched and unpacked if it was not."""
+        request = self._request
+        if request.unpacking == "extract" and digest and self._is_unpacked(archive, digest):
+            return _Archive(request.folder / archive.stem, digest)
+        got = self._obtain(archive, digest)
+        if request.unpacking == "keep":
+            return got
+        with self._unpackings:
+            return self._unpack(archive, got)
+
+    def _place(self, archive: ArchiveName) -> Path:
+        """Return where a checked archive lies."""
+        kept = self._request.unpacking == "keep" or self._request.keep_archives
+        return (self._request.folder if kept else self._state) / archive.file
+
+    def _obtain(self, archive: ArchiveName, digest: str | None) -> _Archive:
+        """Return an archive that is whole: the one that is here, one of this machine, or a new one."""
+        request, place = self._request, self._place(archive)
+        if place.is_file():
+            here = digest_of_file(place)
+            if here == digest:
+                return _Archive(place, here)
+            log.warn(f"{place} is not the published file; fetching it again")
+            place.unlink()
+        url, size = request.source.url_of(archive.file), request.files.get(archive.file)
+        local = local_path(url)
+        if local is None:
+            sha256 = self._download(Wanted(archive.file, url, digest, size), place)
+        else:
+            sha256 = digest_of_file(local)
+            if digest not in (None, sha256):
+                raise SdkError(
+                    f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
+                )
+            if place.parent == self._state:
+                place = local
+            else:
+                copy_whole(local, place)
+        with self._lock:
+            self._fetched.append(archive.file)
+        return _Archive(place, sha256)
+
+    def _download(self, wanted: Wanted, place: Path) -> str:
+        import requests
+
+        folder = self._state / "parts" / wanted.name
+        log.note(f"fetching {wanted.name} ({amount(wanted.size)}) from {host_of(wanted.url)}")
+        with requests.Session() as session:
+            past_proxies(session)
+            fetched = Download(
+                wanted, folder, session, self._begin(wanted.name, wanted.size), self._request.patience,
+                error=SdkError, option="--output-dir",
+            ).run()  # fmt: skip
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(fetched.path, place)
+        shutil.rmtree(folder)
+        return fetched.sha256
+
+    def _unpack(self, archive: ArchiveName, packed: _Archive) -> _Archive:
+        """Unpack an archive beside, then have it in its place, and say so."""
+        request = self._request
+        fresh = self._state / f"unpacking-{archive.stem}"
+        _unpack_whole(packed.path, fresh)
+        if request.unpacking == "flatten":
+            return _Archive(fresh, packed.sha256)
+        target = request.folder / archive.stem
+        self._note(archive.stem, None)
+        if target.exists():
+            old = self._state / f"unpacking-{archive.stem}.old"
+            target.rename(old)
+            fresh.rename(target)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(target)
+        self._note(archive.stem, {archive.file: packed.sha256})
+        self._forget(archive)
+        return _Archive(target, packed.sha256)
+
+    def _flatten(self, unpacked: Sequence[_Archive]) -> None:
+        """Move what was unpacked into one tree. Files of the same name that differ are refused before."""
+        request, before = self._request, self._done.get(FLAT) or {}
+        staged = self._state / "unpacking-flat"
+        staged.mkdir()
+        for one, archive in zip(unpacked, request.archives, strict=True):
+            one.path.rename(staged / archive.stem)
+        tree = merge(read_artifacts(staged, any_family=True))
+        self._note(FLAT, None)
+        for relative, entry in tree.items():
+            target = request.folder / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir() and not target.is_symlink():
+                raise SdkError(
+                    f"{target} is a folder, and a file in {entry.artifact}",
+                    tip="name an empty folder with --output-dir",
+                )
+            os.replace(entry.path, target)
+        shutil.rmtree(staged)
+        digests = {archive.file: one.sha256 for archive, one in zip(request.archives, unpacked, strict=True)}
+        self._note(FLAT, {**before, **digests})
+        for archive in request.archives:
+            self._forget(archive)
+
+    def _forget(self, archive: ArchiveName) -> None:
+        """Delete an archive that was unpacked, unless it is to be kept."""
+        if not self._request.keep_archives:
+            (self._state / archive.file).unlink(missing_ok=True)
+
+    def _is_unpacked(self, archive: ArchiveName, digest: str | None) -> bool:
+        noted = self._done.get(archive.stem, {}).get(archive.file)
+        return noted is not None and noted == digest and (self._request.folder / archive.stem).is_dir()
+
+    def _read_done(self) -> dict[str, dict[str, str]]:
+        try:
+            done = json.loads((self._state / "done.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # nothing was finished here, or what says so was damaged: it is done again
+        return done if isinstance(done, dict) else {}
+
+    def _note(self, key: str, digests: Mapping[str, str] | None) -> None:
+        with self._lock:
+            self._done.pop(key, None)
+            if digests is not None:
+                self._done[key] = dict(digests)
+            write_json(self._state / "done.json", self._done)
+
+
+def _unpack_whole(archive: Path, folder: Path) -> None:
+    try:
+        unpack_artifact(archive, folder)
+    except SdkError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except OSError as cause:
+        shutil.rmtree(folder, ignore_errors=True)  # room for others
+        raise SdkError(
+            f"{archive.name} cannot be unpacked into {folder.parent.parent}",
+            tip="free some space and run the same command again; what was fetched is kept",
+        ) from cause
