@@ -45,10 +45,6 @@ def test_top_level_is_what_a_newcomer_was_told() -> None:
     assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL | PAGES
 
 
-def test_modules_can_be_read_in_one_sitting(shipped: list[Module]) -> None:
-    assert [(n, text.count("\n")) for n, text, _ in shipped if text.count("\n") > 320] == []
-
-
 def test_public_things_have_docstrings(modules: list[Module]) -> None:
     bare = [name for name, _, tree in modules if not ast.get_docstring(tree)]
     for name, _, tree in modules:
