@@ -148,7 +148,7 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
         )
     uv = shutil.which("uv")
     if uv is None and not venv_works():
-        return fail("this Python has no working venv module", 0)
+        return fail("this Python has no venv with pip or ensurepip, and uv is not on PATH", 0)
     lock = TEST_LOCK if with_tests else CACHE_LOCK if made else LOCK
     how = "uv" if uv else "venv and pip"
     print(
@@ -161,6 +161,8 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
     argvs += installation(uv, CACHE_LOCK, anew=False) if has["cache"] != have["cache"] else []
     for argv in argvs:
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
+        if ended.returncode and uv is None and argv[1:3] == ["-m", "venv"]:
+            return fail("this Python cannot make an environment with pip (its words are above)", 0)
         if ended.returncode:
             return fail(
                 f"`{' '.join(argv[:4])} …` failed with exit code {ended.returncode} (its words are above)",

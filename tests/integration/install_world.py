@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ensurepip
 import io
 import json
 import platform
 import subprocess
 import sys
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from audit_wheels import Draft
 from index_wheels import NOW, SCHEMA, wheel
+from our_pip import copy_pip
 
 from rocm_wheels.index.adding import add_wheels
 from rocm_wheels.index.server import IndexServer, serving
@@ -178,8 +177,6 @@ def make_environment(prefix: Path, *, pip: bool = False) -> Environment:
 
     subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, str(prefix)], check=True)
     made = Environment(prefix)
-    if pip:  # the one that comes with Python, as ensurepip would put it there in several seconds
-        bundled = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
-        with zipfile.ZipFile(bundled) as archive:
-            archive.extractall(made.site)
+    if pip:
+        copy_pip(made.site)
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import json
 import os
 import random
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pytest
 from packaging.tags import platform_tags, sys_tags
 from uv import find_uv_bin
 
@@ -139,13 +137,11 @@ class Project:
 
 
 def by_pip(requirements: list[str], url: str, folder: Path) -> dict[str, str]:
-    """Ask pip, the one that this Python brings, what it would install; return file names by project."""
-    bundled = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"), None)
-    if bundled is None:
-        pytest.skip("this Python brings no pip")
+    """Ask pip what it would install; return file names by project."""
     words = [
         sys.executable,
-        str(bundled / "pip"),
+        "-m",
+        "pip",
         "--isolated",
         "install",
         "--dry-run",

@@ -343,6 +343,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
         patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
         with pytest.raises(ReleaseError, match=r"1 MiB are to be written, and .* has room for 0 MiB"):
             final(store, document, tmp_path / "work")
+    # -B: a compiled module would be cut off, too
     program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
     program += "from rocm_wheels.cli.main import main; main()"
     words = [
@@ -356,7 +357,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
         str(tmp_path),
     ]
     ended = subprocess.run(
-        [sys.executable, "-c", program, *words, "--rocm-version", "7.1.0"],
+        [sys.executable, "-B", "-c", program, *words, "--rocm-version", "7.1.0"],
         capture_output=True,
         text=True,
         check=False,

@@ -22,7 +22,7 @@ import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
-from test_stage import UV, _pip, stage
+from test_stage import PIP, UV, stage
 
 from rocm_wheels.errors import ReleaseError
 from rocm_wheels.index.adding import add_wheels
@@ -119,7 +119,7 @@ class Sets:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
         index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
-            said = capture([*_pip(), "--quiet", "--report", "-", *options, *index, *words], env=env)
+            said = capture([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
             listed = [one["metadata"] for one in json.loads(said)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         else:

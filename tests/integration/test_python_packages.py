@@ -211,8 +211,8 @@ def test_pip_uninstalls_everything_too(packages: Path, tmp_path: Path) -> None:
     def run(*words: str | Path) -> None:
         subprocess.run(words, env=env, check=True, capture_output=True, timeout=120)
 
-    run(sys.executable, "-m", "venv", prefix)
-    pip = (prefix / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    run(sys.executable, "-m", "venv", "--without-pip", prefix)
+    pip = (sys.executable, "-m", "pip", "--python", prefix / "bin" / "python", "--disable-pip-version-check")
 
     def files() -> set[Path]:
         # pip leaves empty folders where several distributions share one.

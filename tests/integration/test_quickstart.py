@@ -9,10 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
 import pytest
+from our_pip import copy_pip
+from uv import find_uv_bin
 
 CLONE = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
@@ -118,6 +121,79 @@ def test_the_locks_agree() -> None:
     assert product < tests
 
 
+# what installs the project itself: enough to see that an environment can be filled
+BACK_END = {"hatchling", "packaging", "pathspec", "pluggy", "tomli", "tomlkit", "trove-classifiers"}
+
+
+def shorten_lock(project: Path, names: set[str]) -> None:
+    """Keep only these packages in a lock."""
+    lock = project / "build_tools" / "requirements.lock"
+    packages = re.split(r"(?m)^(?=\w)", lock.read_text())
+    kept = [text for text in packages if re.split("[= ]", text, maxsplit=1)[0] in names]
+    assert len(kept) == len(names)
+    lock.write_text("".join(kept))
+
+
+def python_with(folder: Path, *parts: str) -> Path:
+    """Copy the base Python into a folder of links that has, of pip and ensurepip, only these parts."""
+    stdlib = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
+    (folder / "bin").mkdir(parents=True)
+    # a copied program takes the folder that it is in for its prefix; a link would lead it back
+    program = Path(shutil.copy2(BASE_PYTHON.resolve(), folder / "bin" / BASE_PYTHON.resolve().name))
+    library = folder / "lib" / stdlib.name
+    library.mkdir(parents=True)
+    for entry in stdlib.iterdir():
+        if entry.name not in ("ensurepip", "site-packages", "dist-packages", "__pycache__"):
+            (library / entry.name).symlink_to(entry)
+    if "ensurepip" in parts:
+        if not (stdlib / "ensurepip").is_dir():
+            pytest.skip("this Python has no ensurepip")
+        (library / "ensurepip").symlink_to(stdlib / "ensurepip")
+    if "ensurepip without wheels" in parts:
+        (library / "ensurepip.py").write_text(
+            "if __name__ == '__main__':\n    raise SystemExit('no wheel')\n"
+        )
+    if "pip" in parts:
+        ask = [str(program), "-I", "-c", "import site; print(site.getsitepackages()[-1])"]
+        site = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.rstrip("\n")
+        copy_pip(Path(site))
+    return program
+
+
+@pytest.mark.parametrize(
+    ("parts", "works"),
+    [
+        (("pip",), True),
+        (("ensurepip",), True),
+        (("uv",), True),
+        (("uv", "pip", "ensurepip"), True),
+        (("pip", "ensurepip without wheels"), True),
+        (("ensurepip without wheels",), False),
+        ((), False),
+    ],
+)
+def test_any_one_of_uv_pip_and_ensurepip_is_enough(
+    tmp_path: Path, env: dict[str, str], parts: tuple[str, ...], works: bool
+) -> None:
+    """Distributions split Python in different ways."""
+    project = copy_project(tmp_path / "clone")
+    shorten_lock(project, BACK_END)
+    place = folder_with(tmp_path, "git")
+    (place / "apt-get").symlink_to("/bin/true")
+    if "uv" in parts:
+        (place / "uv").symlink_to(find_uv_bin())
+    argv = [str(python_with(tmp_path / "python", *parts)), "build_tools/quickstart.py", "setup"]
+    bare = {**env, "PATH": str(place)}
+    ended = subprocess.run(argv, env=bare, cwd=project, capture_output=True, text=True, check=False)
+    if works:
+        assert ended.returncode == 0, ended.stderr
+        assert ("with uv" in ended.stderr) == ("uv" in parts)
+        assert (project / ".venv" / "bin" / "rocm-wheels").exists()
+    else:
+        assert ended.returncode == 2
+        assert ended.stderr.splitlines()[-1].endswith("; install it: apt-get install python3-venv")
+
+
 def test_without_uv_pip_makes_the_same(project: Path, env: dict[str, str]) -> None:
     """What uv made, venv and pip complete and renew; another folder for the cache changes nothing."""
     import uv
@@ -160,7 +236,11 @@ def test_a_package_with_another_hash_is_refused(tmp_path: Path, env: dict[str, s
     [
         ((), "git is not on PATH", "git"),
         (("git",), "no C++ compiler is on PATH (looked for c++, g++, clang++, cl)", "g++"),
-        (("git", "g++"), "this Python has no working venv module", "python3-venv"),
+        (
+            ("git", "g++"),
+            "this Python has no venv with pip or ensurepip, and uv is not on PATH",
+            "python3-venv",
+        ),
     ],
     ids=["git", "compiler", "venv"],
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ensurepip
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +11,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -117,20 +114,13 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     }
 
 
-@lru_cache
-def _pip() -> list[str]:
-    """The pip beside us, else the one that this Python brings, run from its wheel, which takes longer."""
-    wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
-    place = ["-m", "pip"] if importlib.util.find_spec("pip") else [f"{wheels[-1]}/pip"]
-    quick = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
-    return [sys.executable, *place, "install", *quick]
-
-
 def alone(folder: Path) -> dict[str, str]:
     """Return an environment of which nothing is anybody's."""
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
+QUICK = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
+PIP = [sys.executable, "-m", "pip", "install", *QUICK]
 UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
 
 
@@ -141,7 +131,7 @@ def test_installers_install_from_the_index_of_a_set(
     store = FolderStore(tmp_path / "store")
     stage(store, plan)
     add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
-    words = _pip() if tool == "pip" else UV
+    words = PIP if tool == "pip" else UV
     with serving(tmp_path / "store") as server:
         index = ["--index-url", f"{server.url}{plan.index}", "--extra-index-url", f"{server.url}rocm/"]
         capture([*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path))
@@ -427,10 +417,11 @@ def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan,
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
 def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan, tmp_path: Path) -> None:
+    # -B: a compiled module would be cut off, too
     program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
     program += "from rocm_wheels.cli.main import main; main()"
     words = world.words(str(tmp_path / "store"))
-    command = [sys.executable, "-c", program, *words]
+    command = [sys.executable, "-B", "-c", program, *words]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 15, found.stderr
     assert (

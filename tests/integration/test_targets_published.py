@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -51,13 +50,6 @@ LIBRARIES = {
 }  # fmt: skip
 
 
-def _pip() -> list[str]:
-    """pip of this environment, or one that uv brings: an environment made by uv has none."""
-    if find_spec("pip"):
-        return [sys.executable, "-m", "pip"]
-    return [sys.executable, "-m", "uv", "tool", "run", "pip"]
-
-
 @pytest.fixture(scope="module")
 def wheels() -> dict[str, Path]:
     """Download both wheels once (82 MB) into the user's cache."""
@@ -68,7 +60,8 @@ def wheels() -> dict[str, Path]:
         for platform, name in WHEELS.items():
             if not (folder / name).exists():
                 to = ["--quiet", "--dest", folder, "--platform", platform, "--only-binary=:all:", "--no-deps"]
-                subprocess.run([*_pip(), "download", *to, f"bitsandbytes=={VERSION}"], check=True)
+                pip = [sys.executable, "-m", "pip", "download"]
+                subprocess.run([*pip, *to, f"bitsandbytes=={VERSION}"], check=True)
     return {platform: folder / name for platform, name in WHEELS.items()}
 
 

@@ -18,7 +18,7 @@ import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
-from test_stage import UV, _pip, stage
+from test_stage import PIP, UV, stage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
@@ -188,7 +188,7 @@ class Sets:
         index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
             more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
-            report = capture([*_pip(), *more, *index, *ALL], env=self.env)
+            report = capture([*PIP, *more, *index, *ALL], env=self.env)
             listed = [one["metadata"] for one in json.loads(report)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         elif not (found := self.run_uv([*UV, *index, *ALL])):

@@ -19,7 +19,7 @@ from faulty_store import FaultyStore, Killed
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
 from release_world import NOW, rocm_wheel
-from test_stage import UV, _pip
+from test_stage import PIP, UV
 from test_views import Watched
 
 from rocm_wheels.cli.boundary import run_command
@@ -102,7 +102,7 @@ class Shop:
         wanted = list(projects or ("torch", "torchvision"))
         if tool == "pip":
             more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]
-            report = capture([*_pip(), *index, *more, *wanted], env=env)
+            report = capture([*PIP, *index, *more, *wanted], env=env)
             found = {
                 one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(report)["install"]
             }

@@ -13,7 +13,6 @@ import sys
 import time
 import zipfile
 import zlib
-from importlib.util import find_spec
 from pathlib import Path
 from struct import pack
 
@@ -29,6 +28,7 @@ from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = pytest.mark.slow
 
+PIP = [sys.executable, "-m", "pip"]
 SYMPY = "sympy-1.14.0-py3-none-any.whl"
 GIB = 1 << 30
 
@@ -40,11 +40,6 @@ def uv_program() -> str:
     return uv.find_uv_bin()
 
 
-def pip() -> list[str]:
-    """pip of this environment, or one that uv brings: an environment made by uv has none."""
-    return [sys.executable, "-m", "pip"] if find_spec("pip") else [uv_program(), "-q", "tool", "run", "pip"]
-
-
 def install(installer: str, wheel: Path, to: Path) -> Path:
     """Install a wheel into an environment of its own; return its site-packages."""
     subprocess.run([uv_program(), "venv", "-q", "--python", sys.executable, str(to)], check=True)
@@ -52,7 +47,7 @@ def install(installer: str, wheel: Path, to: Path) -> Path:
     if installer == "uv":
         words = [uv_program(), "pip", "install", "-q", "--python", str(python)]
     else:
-        words = [*pip(), "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+        words = [*PIP, "--python", str(python), "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*words, "--no-index", "--no-deps", str(wheel)], check=True)
     return next(to.glob("lib/python*/site-packages"))
 
@@ -138,7 +133,7 @@ def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
 
 @pytest.mark.network
 def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
-    subprocess.run([*pip(), "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
+    subprocess.run([*PIP, "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
     edit = Edit(local="rocm7.2", put={"variant.json": b"{}" * 100})
     done = rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
     scan = scan_wheel(done.path)
