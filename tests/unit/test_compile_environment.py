@@ -316,6 +316,22 @@ def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
         look_at_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
 
 
+def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
+    made = replace(BARE, bundles=False)
+    env = build_environment(request("pytorch", sdk=made), BASE)
+    assert "LDFLAGS" not in env
+    assert "PKG_CONFIG_PATH" not in env
+    assert any("lib/rocm_sysdeps" in line for line in sdk_warnings(made))
+
+
+def test_a_recipe_can_name_the_targets_and_the_sdk() -> None:
+    recipe = load_project("bitsandbytes", Path(__file__).parents[1] / "real")
+    env = build_environment(request("triton", project=recipe), BASE)
+    words = env["CMAKE_ARGS"].split()
+    assert "-DBNB_ROCM_ARCH=gfx942;gfx1100" in words
+    assert "-DCMAKE_HIP_COMPILER=/sdk/lib/llvm/bin/clang++" in words
+
+
 def _no_sysdeps() -> None:
     build_environment(request("pytorch", sdk=BARE), BASE)
 

@@ -147,5 +147,7 @@ def _import(
         return Skipped("not imported: its archive is damaged or does not agree with itself")
     if place is None:
         return Skipped(_NO_PLACE)
+    if skipped := expected.project.checks.import_skipped:
+        return Skipped(f"not imported: {skipped}")
     reason = why_not_here(path.name, expected, this_host())
     return Skipped(reason) if reason else check_import(path, expected, place)

@@ -39,7 +39,7 @@ def build_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[st
         env.update(_windows_compilers(request))
     if request.cache is not None:
         env.update(request.cache.variables(request.platform))
-    env.update(request.project.fixed_environment(request.platform))
+    env.update(_recipe_variables(request))
     env.update(_versions(request))
     hooks_of(request.project.name).environment(request, env)
     env.update(request.set_env)
@@ -72,6 +72,14 @@ def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     if request.commit_epoch is not None:
         found["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
     return found
+
+
+def _recipe_variables(request: BuildRequest) -> dict[str, str]:
+    targets, root = ";".join(request.targets), os.fspath(request.sdk.root)
+    variables = request.project.fixed_environment(request.platform)
+    return {
+        name: text.replace("{targets}", targets).replace("{rocm}", root) for name, text in variables.items()
+    }
 
 
 def _places(request: BuildRequest) -> dict[str, str]:

@@ -234,9 +234,13 @@ class DeviceCode(Record):
 
 
 class Checks(Record):
-    """What a finished wheel must be."""
+    """What a finished wheel must be.
+
+    ``import_skipped``: why it is not imported after its build, such as a requirement that no build installs.
+    """
 
     import_name: str
+    import_skipped: str | None = None
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
@@ -266,7 +270,11 @@ class Project(Record):
         return self
 
     def fixed_environment(self, platform: Platform) -> dict[str, str]:
-        """Return the variables that the recipe sets on a platform."""
+        """Return the variables that the recipe sets on a platform, as they stand there.
+
+        ``{targets}`` (separated by semicolons) and ``{rocm}`` (the root of the SDK) are filled in by
+        ``compile.environment``.
+        """
         special = self.linux_environment if platform == "linux" else self.windows_environment
         return {**self.environment, **special}
 
