@@ -32,6 +32,10 @@ COMMANDS = {
     "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
     "fetch-artifacts": ("fetch_artifacts:command", "Fetch artifacts of a ROCm build."),
+    "install-rocm-from-artifacts": (
+        "install_rocm_from_artifacts:command",
+        "Install ROCm into a folder from what a build of it published.",
+    ),
     "build-python-packages": ("python_packages:command", "Make ROCm Python packages from ROCm artifacts."),
     "index": ("index:command", "Make, change, check and serve static package indexes."),
     "resolve-check": ("resolve_check:command", "See whether pip and uv would pick the newest build."),

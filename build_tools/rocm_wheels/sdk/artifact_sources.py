@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from rocm_wheels import log
+from rocm_wheels import ending, log
 from rocm_wheels.errors import ReleaseError, SdkError, UsageError
-from rocm_wheels.index.reach import Reach, UnreachableError
+from rocm_wheels.index.reach import Answer, Reach, UnreachableError
 from rocm_wheels.model.rocm_artifacts import artifact_table
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.stores.bucket_folder import BucketFolder
@@ -25,6 +25,7 @@ from rocm_wheels.stores.bucket_folder import BucketFolder
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
 _MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
+_PAUSES = (0.5, 2.0)  # seconds
 _AGAIN = "run the same command again; what is finished is kept"
 
 
@@ -227,6 +228,18 @@ def find_run(run: WorkflowRun, env: Mapping[str, str], *, sign: bool) -> tuple[A
     )
 
 
+def _get_whole(source: ArtifactSource, name: str, reach: Reach) -> Answer:
+    """Return a small file, also when the line broke in the middle of it once or twice. Raises SdkError."""
+    for pause in (*_PAUSES, None):
+        try:
+            return reach.get(source.url_of(name))
+        except UnreachableError as cause:
+            if pause is None:
+                raise SdkError(f"{name} of {source.label} cannot be read", tip=_AGAIN) from cause
+            ending.pause(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
 def read_digest(source: ArtifactSource, name: str, files: Files, reach: Reach) -> str | None:
     """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError.
 
@@ -235,10 +248,7 @@ def read_digest(source: ArtifactSource, name: str, files: Files, reach: Reach) -
     beside = f"{name}.sha256sum"
     if beside not in files and not isinstance(source, PageSource):
         return None
-    try:
-        answer = reach.get(source.url_of(beside))
-    except UnreachableError as cause:
-        raise SdkError(f"{beside} of {source.label} cannot be read", tip=_AGAIN) from cause
+    answer = _get_whole(source, beside, reach)
     if answer.status in _MISSING and beside not in files:
         return None
     words = answer.content.decode("utf-8", "replace").split()

@@ -74,15 +74,48 @@ class FetchResult:
     fetched: tuple[str, ...]
 
 
-def fetch_artifacts(request: FetchRequest) -> FetchResult:
-    """Have all archives of a request here, checked and unpacked. Raises SdkError; what is there is kept."""
+def fetch_artifacts(request: FetchRequest, digests: Mapping[str, str | None] | None = None) -> FetchResult:
+    """Have all archives of a request here, checked and unpacked. Raises SdkError; what is there is kept.
+
+    ``digests`` are those of ``read_digests``, where that was asked before.
+    """
     with (
         exclusive(
             request.folder / STATE, what="fetching artifacts", patience=_PATIENCE_FOR_OTHERS, error=SdkError
         ),
         progress.shown() as begin,
     ):
-        return _Fetching(request, begin).run()
+        return _Fetching(request, begin).run(read_digests(request) if digests is None else digests)
+
+
+def read_digests(request: FetchRequest) -> dict[str, str | None]:
+    """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
+    names, reach = [archive.file for archive in request.archives], Reach()
+    found = parallel.each(
+        lambda name: read_digest(request.source, name, request.files, reach), names, jobs=request.downloads
+    )
+    digests = dict(zip(names, found, strict=True))
+    missing = [name for name, digest in digests.items() if digest is None]
+    if missing and not request.unchecked:
+        raise SdkError(
+            f"{request.source.label} has no {missing[0]}.sha256sum"
+            + (f", and none of {counted(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
+            tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
+        )
+    if missing:
+        log.warn(f"not checked, as no digest is published: {', '.join(missing)}")
+    return digests
+
+
+def read_flat(folder: Path) -> dict[str, str] | None:
+    """Return the archives (sha256 by name) that a tree was unpacked from, ``None`` for one of others."""
+    flat = _read_done(folder / STATE).get(FLAT)
+    return flat if isinstance(flat, dict) else None
+
+
+def note_flat(folder: Path, digests: Mapping[str, str]) -> None:
+    """Note which archives a tree was unpacked from."""
+    write_json(folder / STATE / "done.json", {FLAT: dict(digests)})
 
 
 @dataclass(frozen=True)
@@ -100,17 +133,15 @@ class _Fetching:
         self._request = request
         self._begin = begin
         self._state = request.folder / STATE
-        self._done = self._read_done()
+        self._done = _read_done(self._state)
         self._lock = threading.Lock()
         self._unpackings = threading.Semaphore(request.unpackings)
         self._fetched: list[str] = []
-        self._reach = Reach()
 
-    def run(self) -> FetchResult:
+    def run(self, digests: Mapping[str, str | None]) -> FetchResult:
         request = self._request
         for left in self._state.glob("unpacking-*"):
             shutil.rmtree(left)  # of a run that was killed; we are alone here
-        digests = self._read_digests()
         flat = self._done.get(FLAT)
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
             log.note(f"{request.folder} is up to date")
@@ -127,26 +158,6 @@ class _Fetching:
         if not self._fetched:
             log.note(f"{counted(len(request.archives), 'artifact')} in {request.folder}: up to date")
         return FetchResult(tuple(one.path for one in done), tuple(sorted(self._fetched)))
-
-    def _read_digests(self) -> dict[str, str | None]:
-        """Return the sha256 of every archive. Raises SdkError when one is missing."""
-        request, names = self._request, [archive.file for archive in self._request.archives]
-        found = parallel.each(
-            lambda name: read_digest(request.source, name, request.files, self._reach),
-            names,
-            jobs=request.downloads,
-        )
-        digests = dict(zip(names, found, strict=True))
-        missing = [name for name, digest in digests.items() if digest is None]
-        if missing and not request.unchecked:
-            raise SdkError(
-                f"{request.source.label} has no {missing[0]}.sha256sum"
-                + (f", and none of {counted(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
-                tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
-            )
-        if missing:
-            log.warn(f"not checked, as no digest is published: {', '.join(missing)}")
-        return digests
 
     def _require_room(self, digests: Mapping[str, str | None]) -> None:
         request = self._request
@@ -276,19 +287,20 @@ class _Fetching:
         noted = self._done.get(archive.stem, {}).get(archive.file)
         return noted is not None and noted == digest and (self._request.folder / archive.stem).is_dir()
 
-    def _read_done(self) -> dict[str, dict[str, str]]:
-        try:
-            done = json.loads((self._state / "done.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}  # nothing was finished here, or what says so was damaged: it is done again
-        return done if isinstance(done, dict) else {}
-
     def _note(self, key: str, digests: Mapping[str, str] | None) -> None:
         with self._lock:
             self._done.pop(key, None)
             if digests is not None:
                 self._done[key] = dict(digests)
             write_json(self._state / "done.json", self._done)
+
+
+def _read_done(state: Path) -> dict[str, dict[str, str]]:
+    try:
+        done = json.loads((state / "done.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # nothing was finished here, or what says so was damaged: it is done again
+    return done if isinstance(done, dict) else {}
 
 
 def _unpack_whole(archive: Path, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import lzma
 import posixpath
 import shutil
@@ -17,6 +18,7 @@ from rocm_wheels.errors import RocmWheelsError, SdkError
 from rocm_wheels.sdk.artifacts import MANIFEST
 
 _CHUNK = 1 << 20
+_DAMAGES = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 _DAMAGED = "delete it and fetch it again"
 
 
@@ -70,24 +72,33 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with _stream(archive) as tar:
             yield tar
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as cause:
+    except (*_DAMAGES, zstandard.ZstdError) as cause:
         raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED) from cause
 
 
 @contextlib.contextmanager
 def _stream(archive: Path) -> Iterator[tarfile.TarFile]:
+    with _decompressed(archive) as stream:
+        with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as tar:
+            yield tar
+        while stream.read(_CHUNK):  # to its end: a checksum is there
+            _require_going_on()
+
+
+@contextlib.contextmanager
+def _decompressed(archive: Path) -> Iterator[Any]:
     if archive.name.endswith(".zst"):
         import zstandard
 
         with (
             archive.open("rb") as file,
             zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
-            tarfile.open(mode="r|", fileobj=cast("Any", stream)) as tar,
         ):
-            yield tar
+            yield stream
         return
-    with tarfile.open(archive, mode="r|xz" if archive.name.endswith(".xz") else "r|gz") as tar:
-        yield tar
+    opener: Any = lzma.open if archive.name.endswith(".xz") else gzip.open
+    with opener(archive, "rb") as stream:
+        yield stream
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:

@@ -1,0 +1,6 @@
+#!/usr/bin/env python3
+"""Install ROCm into a folder from what a build of it published."""
+
+import _door
+
+_door.enter("rocm_wheels.cli.install_rocm_from_artifacts:command")

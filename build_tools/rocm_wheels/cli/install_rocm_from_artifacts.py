@@ -1,0 +1,169 @@
+"""The command that makes a ROCm tree of what a build published, with the options of TheRock's script."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels import log
+from rocm_wheels.cli.artifact_options import PLATFORM, find_files, place_options, targets_of
+from rocm_wheels.cli.boundary import environment
+from rocm_wheels.cli.paths import GivenPath
+from rocm_wheels.errors import UsageError
+from rocm_wheels.model.rocm_artifacts import artifact_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocm_wheels.sdk.artifact_choice import ArchiveName
+    from rocm_wheels.sdk.artifact_sources import ArtifactSource, Files
+    from rocm_wheels.sdk.fetch_artifacts import FetchRequest
+
+_HELP = """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
+
+The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of a
+run all artifacts but tests are taken, or those of the parts that are named and what every tree has.
+
+\b
+Examples:
+  install_rocm_from_artifacts.py --run-id 14474448215 --amdgpu-family gfx94X-dcgpu --blas --tests
+  install_rocm_from_artifacts.py --latest-release --amdgpu-family gfx110X-all --output-dir rocm
+"""
+_WAYS = ("run_id", "release", "latest_release", "input_dir", "source")
+
+
+def _command() -> click.Command:
+    command = click.Command(
+        "install-rocm-from-artifacts",
+        params=[
+            click.Option(
+                ["--output-dir"], type=GivenPath(), default=Path("therock-build"), show_default=True,
+                help="Folder of the tree.",
+            ),
+            click.Option(["--artifact-group"], metavar="GROUP", help="Family of GPUs, or another group."),
+            click.Option(["--amdgpu-family"], metavar="FAMILY", help="The same."),
+            click.Option(
+                ["--amdgpu-targets"], default="", metavar="GFX,…",
+                help="Targets to take artifacts of [default: the family's].",
+            ),
+            click.Option(["--run-id"], metavar="ID", help="Run of a workflow at GitHub."),
+            click.Option(["--release"], metavar="VERSION", help="Version of a nightly or dev tarball."),
+            click.Option(["--latest-release"], is_flag=True, help="The newest nightly tarball."),
+            click.Option(["--input-dir"], type=GivenPath(), help="A ROCm tree to copy."),
+            click.Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
+            *(
+                click.Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
+                for part in artifact_table().parts
+            ),
+            click.Option(["--tests/--no-tests"], default=False, help="Tests, too."),
+            click.Option(["--base-only"], is_flag=True, help="Only what every tree has."),
+        ],
+        callback=_run,
+        help=_HELP,
+    )  # fmt: skip
+    return place_options(command)
+
+
+def _run(output_dir: Path, **given: Any) -> None:
+    from rocm_wheels.sdk.install_artifacts import install_artifacts, install_folder, install_tarball
+
+    group = _group(given)
+    tarball = given["release"] is not None or given["latest_release"]
+    ways = [way for way in _WAYS if given[way] not in (None, False) and not (way == "source" and tarball)]
+    if len(ways) != 1:
+        raise UsageError(
+            "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
+            tip="--source goes with --release and --latest-release, as the folder of their tarballs",
+        )
+    output, parts = output_dir.absolute(), _parts(given)
+    if (tarball or given["input_dir"]) and (parts or given["tests"] or given["base_only"]):
+        raise UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
+    if given["input_dir"] is not None:
+        if given["dry_run"]:
+            click.echo(given["input_dir"])
+            return
+        install_folder(given["input_dir"].absolute(), output)
+        click.echo(output)
+        return
+    if tarball:
+        request = _tarball_request(given, group)
+    else:
+        request = _run_request(given, group, parts)
+    if given["dry_run"]:
+        for archive in request.archives:
+            click.echo(f"{request.source.label}/{archive.file}")
+        return
+    (install_tarball if tarball else install_artifacts)(request, output)
+    click.echo(output)
+
+
+def _group(given: Mapping[str, Any]) -> str:
+    groups = [given[name] for name in ("artifact_group", "amdgpu_family") if given[name]]
+    if len(groups) != 1:
+        raise UsageError("one of --artifact-group and --amdgpu-family is wanted", tip="such as gfx94X-dcgpu")
+    return str(groups[0])
+
+
+def _parts(given: Mapping[str, Any]) -> list[str]:
+    return [part for part in artifact_table().parts if given[part.replace("-", "_")]]
+
+
+def _run_request(given: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
+    from rocm_wheels.model.gfx import gfx_families
+    from rocm_wheels.sdk.artifact_choice import ArtifactChoice, choose_archives
+    from rocm_wheels.sdk.install_artifacts import TESTS, patterns_of_parts
+
+    targets = targets_of(given["amdgpu_targets"])
+    if parts and given["base_only"]:
+        raise UsageError("--base-only and parts exclude each other", tip="leave one of them out")
+    source, files = find_files(given, PLATFORM)
+    include: tuple[str, ...] = ()
+    if parts or given["base_only"]:
+        include = patterns_of_parts(parts, files, tests=given["tests"], where=source.label)
+    choice = ArtifactChoice(
+        targets=targets,
+        family=group,
+        any_of=() if targets else gfx_families().get(group, ()),
+        include=include,
+        exclude=() if given["tests"] or include else (TESTS,),
+        optional=include,
+    )
+    return _request(given, source, files, choose_archives(files, choice, where=source.label))
+
+
+def _tarball_request(given: Mapping[str, Any], group: str) -> FetchRequest:
+    from rocm_wheels.sdk.artifact_sources import open_source
+    from rocm_wheels.sdk.install_artifacts import choose_tarball, tarball_folder
+
+    release = given["release"]
+    published = tarball_folder(release) if release is not None else artifact_table().tarballs["nightly"]
+    source = open_source(given["source"] or published, environment(), sign=not given["no_sign_request"])
+    files = source.list_files()
+    archive = choose_tarball(files, PLATFORM, group, release, where=source.label)
+    if not given["allow_missing_sha256sum"]:
+        log.note(
+            "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
+        )
+    return _request({**given, "allow_missing_sha256sum": True}, source, files, [archive])
+
+
+def _request(
+    given: Mapping[str, Any], source: ArtifactSource, files: Files, archives: Sequence[ArchiveName]
+) -> FetchRequest:
+    from rocm_wheels.sdk.fetch_artifacts import FetchRequest
+
+    return FetchRequest(
+        source=source,
+        files=files,
+        archives=archives,
+        folder=Path(),
+        unchecked=given["allow_missing_sha256sum"],
+        downloads=given["download_concurrency"],
+        unpackings=given["extract_concurrency"] or os.cpu_count() or 1,
+    )
+
+
+command = _command()

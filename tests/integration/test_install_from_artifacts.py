@@ -1,0 +1,293 @@
+"""ROCm trees of what builds published: made beside, checked, and put into place when they are whole."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import s3_servers
+from flaky_downloads import FileServer, serving
+from packed_artifacts import pack, packed_tree, page, put, with_digests
+from rocm_artifacts import add
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.workspace import home
+
+DOOR = home() / "build_tools" / "install_rocm_from_artifacts.py"
+FAMILY = ["--amdgpu-family", "gfx94X-dcgpu"]
+Install = Callable[..., "tuple[list[str], str]"]
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials and settings of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("GITHUB_REPOSITORY", "RELEASE_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3_servers.environment(s3_servers.moto()).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    """A build with three more artifacts: a library with tests, and one of a family."""
+    tree = tmp_path / "tree"
+    files = packed_tree(tree)
+    more = {}
+    for name in ("rand_lib_generic", "rand_test_generic", "rand_dev_generic", "host-blas_lib_generic"):
+        add(tree, name, "math-libs/rocRAND/stage", {f"lib/{name}": name})
+        more[f"{name}.tar.xz"] = pack(tree / name, "xz")
+    files |= with_digests(more)
+    with serving({**files, "index.html": page(sorted(files))}) as running:
+        yield running
+
+
+@pytest.fixture
+def install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Install:
+    def run(*words: str, code: int = 0) -> tuple[list[str], str]:
+        argv = ["install-rocm-from-artifacts", *words, "--output-dir", str(tmp_path / "rocm")]
+        assert run_command(cli, argv) == code
+        both = capsys.readouterr()
+        return [line.rpartition("/")[2] for line in both.out.splitlines()], both.err
+
+    return run
+
+
+def tree_of(folder: Path) -> set[str]:
+    found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
+    return {str(path) for path in found if path.parts[0] != ".fetch"}
+
+
+def archives(server: FileServer) -> list[str]:
+    return [name for name, _, status in server.asked if name.endswith(("zst", "xz", "gz")) and status < 300]
+
+
+def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
+    install: Install, server: FileServer, tmp_path: Path
+) -> None:
+    said = ["--source", f"{server.url}index.html", *FAMILY]
+    install(*said)
+    rocm = tmp_path / "rocm"
+    assert {".kpack/blas_gfx942.kpack", "bin/hipcc", "llvm", "lib/rand_lib_generic"} <= tree_of(rocm)
+    assert not {".kpack/blas_gfx1100.kpack", "lib/rand_test_generic"} & tree_of(rocm)
+    server.asked.clear()
+    assert "up to date" in install(*said)[1] and archives(server) == []
+    (rocm / "of-mine").write_text("is lost with the old tree, as with TheRock's script")
+    install(*said, "--tests")
+    assert "lib/rand_test_generic" in tree_of(rocm) and not (rocm / "of-mine").exists()
+    install("--source", f"{server.url}index.html", "--artifact-group", "gfx110X-all", "--base-only")
+    assert tree_of(rocm) == {
+        *("bin/hipcc", "lib/.hipInfo", "include/hip/hip_runtime.h", "lib/cmake/hip/hip-config.cmake"),
+        *("share/therock/therock_manifest.json", "share/therock/dist_info.json"),
+        *("lib/cmake/AMDDeviceLibs/AMDDeviceLibsConfig.cmake", "lib/llvm/bin/amdclang", "llvm"),
+    }
+
+
+PARTS = [
+    (["--rand"], {"rand_lib_generic.tar.xz"}),
+    (["--rand", "--tests"], {"rand_lib_generic.tar.xz", "rand_test_generic.tar.xz"}),
+    # as the patterns of TheRock's script are searched for: blas_lib is in host-blas_lib, too
+    (["--blas"], {"blas_lib_generic.tar.zst", "blas_lib_gfx942.tar.zst", "host-blas_lib_generic.tar.xz"}),
+    (["--hipdnn-integration-tests"], {"rand_lib_generic.tar.xz"}),
+    (["--base-only"], set()),
+]
+
+
+@pytest.mark.parametrize(("words", "more"), PARTS)
+def test_parts_are_those_of_therocks_script(
+    install: Install, server: FileServer, words: list[str], more: set[str]
+) -> None:
+    base = {"base_lib_generic.tar.zst", "amd-llvm_run_generic.tar.zst"}
+    base |= {"core-hip_lib_generic.tar.zst", "core-hip_dev_generic.tar.zst"}
+    said = ["--source", f"{server.url}index.html", *FAMILY, "--dry-run"]
+    assert set(install(*said, *words)[0]) == base | more
+    assert archives(server) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([*FAMILY, "--miopen", "--source", "{page}"], 0, ""),  # rand_dev, which it wants, is there
+        ([*FAMILY, "--fft", "--source", "{page}"], 11, "no artifact for --fft"),
+        (["--amdgpu-family", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
+        ([*FAMILY, "--amdgpu-targets", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
+        (["--source", "{page}"], 2, "--amdgpu-family is wanted"),
+        ([*FAMILY, "--artifact-group", "x", "--source", "{page}"], 2, "is wanted"),
+        (FAMILY, 2, "is wanted"),
+        ([*FAMILY, "--run-id", "1", "--latest-release"], 2, "is wanted"),
+        ([*FAMILY, "--release", "7.11"], 2, "is no version"),
+        ([*FAMILY, "--latest-release", "--blas"], 2, "of a run only"),
+        ([*FAMILY, "--source", "{page}", "--blas", "--base-only"], 2, "exclude each other"),
+    ],
+)
+def test_what_is_not_there_or_not_meant(
+    install: Install, server: FileServer, words: list[str], code: int, said: str
+) -> None:
+    given = [word.replace("{page}", f"{server.url}index.html") for word in words]
+    assert said in install(*given, "--dry-run", code=code)[1]
+
+
+def test_a_folder_of_something_else_is_not_replaced(
+    install: Install, server: FileServer, tmp_path: Path
+) -> None:
+    said = ["--source", f"{server.url}index.html", *FAMILY]
+    rocm = tmp_path / "rocm"
+    (rocm / "letters").mkdir(parents=True)
+    assert "holds something else" in install(*said, code=11)[1]
+    assert (rocm / "letters").is_dir() and archives(server) == []
+    (rocm / "letters").rmdir()
+    install(*said)
+    (rocm / ".fetch" / "done.json").unlink()  # a tree of TheRock's script
+    install(*said)
+    assert "bin/hipcc" in tree_of(rocm)
+
+
+def test_the_old_tree_stays_until_the_new_one_is_whole(
+    install: Install, server: FileServer, tmp_path: Path
+) -> None:
+    said = ["--source", f"{server.url}index.html", *FAMILY]
+    install(*said)
+    before = tree_of(tmp_path / "rocm")
+    right = server.files["rand_test_generic.tar.xz"]
+    server.files["rand_test_generic.tar.xz"] = right[:-1] + b"x"
+    assert "must have" in install(*said, "--tests", code=11)[1]
+    assert tree_of(tmp_path / "rocm") == before
+    server.files["rand_test_generic.tar.xz"] = right
+    server.asked.clear()
+    install(*said, "--tests")
+    assert archives(server) == ["rand_test_generic.tar.xz"]  # the others had come
+    assert "lib/rand_test_generic" in tree_of(tmp_path / "rocm")
+
+
+class Killed(BaseException):
+    """What ends a run at once."""
+
+
+def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
+    install: Install, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name, content in server.files.items():
+        (folder / name).write_bytes(content)
+    said = ["--source", str(folder), *FAMILY, "--download-concurrency", "1"]
+    install(*said)
+    whole, real, rename = tree_of(tmp_path / "rocm"), Path.rename, 0
+    while True:
+        install(*said, "--base-only")
+        left = iter(range(rename))
+
+        def write(path: Path, target: Path, left: Iterator[int] = left) -> Path:
+            if next(left, None) is None:
+                raise Killed
+            return real(path, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", write)
+            try:
+                install(*said)
+                break
+            except Killed:
+                rename += 1
+        install(*said)
+        assert tree_of(tmp_path / "rocm") == whole, rename
+    assert rename > 8 and tree_of(tmp_path / "rocm") == whole
+
+
+def tarball(text: str) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        for name, kind in (("./", tarfile.DIRTYPE), ("./bin/hipcc", tarfile.REGTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode, info.size = kind, 0o755, len(text) if kind == tarfile.REGTYPE else 0
+            tar.addfile(info, io.BytesIO(text.encode()))
+        link = tarfile.TarInfo("./llvm")
+        link.type, link.linkname = tarfile.SYMTYPE, "lib/llvm"
+        tar.addfile(link)
+    return content.getvalue()
+
+
+PUBLISHED = {
+    f"therock-dist-{name}.tar.gz": tarball(name)
+    for name in (
+        "linux-gfx94X-dcgpu-7.10.0a20251220",
+        "linux-gfx94X-dcgpu-7.11.0a20260119",
+        "linux-gfx94X-dcgpu-7.9.0rc20251008",
+        "linux-gfx94X-dcgpu-tests-7.11.0a20260301",
+        "linux-gfx110X-all-7.11.0a20260201",
+        "windows-gfx94X-dcgpu-7.12.0a20260401",
+    )
+}
+
+
+def test_tarballs_by_version_and_the_newest(install: Install, s3: None, tmp_path: Path) -> None:
+    put("therock-nightly-tarball", "v4/tarball", PUBLISHED)
+    put(
+        "therock-dev-tarball",
+        "v4/tarball",
+        {"therock-dist-linux-gfx94X-dcgpu-7.1.0.dev0+8f6c.tar.gz": tarball("dev")},
+    )
+    hipcc = tmp_path / "rocm" / "bin" / "hipcc"
+    newest = "therock-dist-linux-gfx94X-dcgpu-7.11.0a20260119.tar.gz"
+    assert install(*FAMILY, "--latest-release", "--dry-run")[0] == [newest]
+    install(*FAMILY, "--latest-release")
+    assert hipcc.read_text() == "linux-gfx94X-dcgpu-7.11.0a20260119" and hipcc.stat().st_mode & 0o111
+    assert (tmp_path / "rocm" / "llvm").readlink() == Path("lib/llvm")
+    assert "up to date" in install(*FAMILY, "--latest-release")[1]
+    install(*FAMILY, "--release", "7.9.0rc20251008")
+    assert hipcc.read_text() == "linux-gfx94X-dcgpu-7.9.0rc20251008"
+    install(*FAMILY, "--release", "7.1.0.dev0+8f6c")
+    assert hipcc.read_text() == "dev"
+    said = install(*FAMILY, "--release", "7.9.0rc20251009", code=11)[1]
+    assert "the newest are 7.9.0rc20251008, 7.10.0a20251220, 7.11.0a20260119" in said
+    said = install("--amdgpu-family", "gfx90a", "--latest-release", code=11)[1]
+    assert "there are some for gfx110X-all, gfx94X-dcgpu" in said
+    assert hipcc.read_text() == "dev"
+
+
+def test_tarballs_of_a_page_that_lists_them_by_a_script(
+    install: Install, server: FileServer, tmp_path: Path
+) -> None:
+    listed = ", ".join(f'{{"name": "{name}", "mtime": 1}}' for name in PUBLISHED)
+    server.files = {**PUBLISHED, "index.html": f"<script>const files = [{listed}];</script>".encode()}
+    said = [*FAMILY, "--source", f"{server.url}index.html"]
+    name = "therock-dist-linux-gfx94X-dcgpu-7.11.0a20260119.tar.gz"
+    server.ways = ["", "cut", "", "cut"]  # the page, the digest that there is not, the tarball
+    install(*said, "--latest-release")
+    assert archives(server) == [name, name]
+    server.files[name] = server.files[name][:-9]
+    install(*said, "--release", "7.10.0a20251220")
+    assert "is cut or damaged" in install(*said, "--latest-release", code=11)[1]
+    assert (tmp_path / "rocm/bin/hipcc").read_text() == "linux-gfx94X-dcgpu-7.10.0a20251220"
+
+
+def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) -> None:
+    install("--source", f"{server.url}index.html", *FAMILY)
+    (tmp_path / "rocm").rename(tmp_path / "other")
+    install("--input-dir", str(tmp_path / "other"), *FAMILY)
+    assert tree_of(tmp_path / "rocm") == tree_of(tmp_path / "other")
+    assert (tmp_path / "rocm" / "llvm").is_symlink()
+    assert "lie in one another" in install("--input-dir", str(tmp_path / "rocm"), *FAMILY, code=11)[1]
+    assert "is not a folder" in install("--input-dir", str(tmp_path / "none"), *FAMILY, code=11)[1]
+
+
+def test_the_door(server: FileServer, tmp_path: Path) -> None:
+    words = ["--source", f"{server.url}index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
+    done = subprocess.run(
+        [sys.executable, DOOR, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{tmp_path / 'therock-build'}\n"
+    assert (tmp_path / "therock-build/bin/hipcc").is_file()
