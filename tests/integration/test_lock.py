@@ -452,3 +452,53 @@ def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
 def test_help_names_every_recipe(shared: Servers) -> None:
     printed, _ = shared.run("lock", "--help")
     assert "--pytorch-vision-origin URL" in printed and "update" in printed
+
+
+def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
+    """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
+    from flaky_downloads import serving as serving_files
+
+    from rocm_wheels.sources.lock.file import parse_lock
+
+    shared.lock("-o", "set.lock", "--rocm-version", "7.10.0")
+    shared.run("lock", "manifest", "set.lock", "-o", "m.json")
+    before, manifest = shared.read("set.lock"), (shared.work / "m.json").read_bytes()
+    old = before["projects"]["pytorch"]["commit"]
+    branch, newer = shared.up.git("root", "rev-parse", "--abbrev-ref", "HEAD"), shared.change("root", "newer")
+    assert branch == "main" and newer != old
+    repo = ("--repo", shared.work)
+    name = "therock-manifest_torch_windows_main.json"
+    broken = b'{"schema_version": 1, "pytorch": {"repo": "https://git.invalid/x"}}'
+    with serving_files({name: manifest, "broken": broken, "binary": b"\xff"}) as server:
+        server.ways = ["busy"]
+        url = ("--manifest-url", f"{server.url}{name}", *repo)
+        shared.run("lock", *url, "--expected-pytorch-git-ref", "main", "-o", "w.lock")
+        for words, code, message in [
+            (("--manifest-url", f"{server.url}none"), 10, "answers 404"),
+            (("--manifest-url", f"{server.url}broken"), 2, "commit is missing"),
+            (("--manifest-url", f"{server.url}binary"), 10, "not text"),
+            (("--manifest-url", "http://127.0.0.1:9/x"), 10, "be reached"),
+            (("--manifest-url", "m.json"), 2, "is not the URL"),
+            ((*url, "--expected-pytorch-git-ref", "release/2.9"), 2, "the branch main of pytorch, not"),
+            ((*url, "--pytorch-ref", "main"), 2, "say two things"),
+            ((*url, "--project", "apex"), 2, "has no apex"),
+            ((*url, "--manifest", "m.json"), 2, "exclude each other"),
+            (("--manifest", "set.lock"), 2, "is a lock"),
+            (("--expected-pytorch-git-ref", "main"), 2, "says nothing without a manifest"),
+        ]:
+            assert message in shared.run("lock", *words, "-o", "x", code=code)[1], words
+    lock = shared.read("w.lock")
+    assert (lock["platform"], lock["rocm"]) == ("windows", "7.10.0")
+    assert parse_lock(json.dumps(lock), name="w").projects["pytorch"].submodules
+    for project, locked in lock["projects"].items():
+        asked = before["projects"][project]
+        for key in ("origin", "commit", "tree", "version", "submodules"):
+            assert locked.get(key) == asked.get(key)
+        assert locked["why"] == f"manifest {name}"
+    assert lock["projects"]["pytorch"]["ref"] == "main"
+    words = ("--project", "torch", "--platform", "linux", "-o", "t.lock")
+    shared.run("lock", "--manifest", "m.json", *repo, *words)
+    assert list(shared.read("t.lock")["projects"]) == ["pytorch"]
+    said = {**json.loads(manifest), "pytorch": {**json.loads(manifest)["pytorch"], "commit": "1" * 40}}
+    (shared.work / "n.json").write_text(json.dumps(said))
+    shared.run("lock", "--manifest", "n.json", *repo, "-o", "x", code=10)

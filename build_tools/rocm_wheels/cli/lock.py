@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import checkout_options, network, patches
+from rocm_wheels.cli import checkout_options, lock_manifest, network, patches
 from rocm_wheels.cli.boundary import environment
 from rocm_wheels.cli.lazy import LazyGroup
 from rocm_wheels.errors import UsageError
@@ -84,6 +84,7 @@ def _command() -> click.Group:
                 help="Project to lock; may be repeated [default: all that line and platform have].",
             ),
             *_source_options(),
+            *lock_manifest.options(),
             click.Option(["--rocm-version"], metavar="V", help="Version of the ROCm packages."),
             click.Option(["--pytorch-rocm-arch"], metavar="LIST", help="gfx targets or families, by commas."),
             click.Option(
@@ -181,20 +182,31 @@ def checkouts_of(given: Mapping[str, Any]) -> Path:
 def _request(given: Mapping[str, Any]) -> LockRequest:
     from rocm_wheels.model.gfx import parse_targets
     from rocm_wheels.model.project import load_project
-    from rocm_wheels.sources.lock.make import LockRequest
+    from rocm_wheels.sources.lock.make import LockRequest, Wish
 
+    manifest = lock_manifest.manifest_of(given)
     platform: Platform = given["platform"]
+    if manifest is not None and not _is_given("platform"):
+        platform = manifest.platform
     line = checkout_options.line_of(given)
     wished = {name for name in project_names() if given[f"{name}_ref"] or given[f"{name}_origin"]}
-    projects = _projects(given["projects"], platform, line, wished)
+    if manifest is not None:
+        projects = [load_project(name) for name in manifest.projects]
+        wishes = {
+            name: Wish(locked.ref, locked.origin, locked.commit, locked.why)
+            for name, locked in manifest.projects.items()
+        }
+    else:
+        projects = _projects(given["projects"], platform, line, wished)
+        wishes = _wishes(given, {project.name for project in projects})
     arch = given["pytorch_rocm_arch"]
     return LockRequest(
         projects=tuple(projects),
         torch=load_project(checkout_options.TORCH),
-        wishes=_wishes(given, {project.name for project in projects}),
+        wishes=wishes,
         platform=platform,
         line=line,
-        rocm=given["rocm_version"],
+        rocm=given["rocm_version"] or (manifest.rocm if manifest is not None else None),
         targets=parse_targets(arch) if arch is not None else (),
         pythons=_pythons(given["pythons"]),
         local_version=_local_version(given["local_version"]),
@@ -202,6 +214,10 @@ def _request(given: Mapping[str, Any]) -> LockRequest:
         checkouts=checkouts_of(given),
         patches=patch_folder(given),
     )
+
+
+def _is_given(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _projects(

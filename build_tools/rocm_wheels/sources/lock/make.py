@@ -18,7 +18,7 @@ from rocm_wheels.model.project import Platform, Project
 from rocm_wheels.sources.lock.resolve import Wanted, reads_torch, resolve
 from rocm_wheels.sources.network.transport import Transport
 from rocm_wheels.sources.patches.sets import PatchSet, choose_set
-from rocm_wheels.sources.pins.choose import Spelling, choose_pin
+from rocm_wheels.sources.pins.choose import Pin, Spelling, choose_pin
 
 if TYPE_CHECKING:
     from rocm_wheels.model.line_facts import Line
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the options say of a project: a ref, a repository (``None``: nothing)."""
+    """What the options say of a project: a ref, a repository (``None``: nothing).
+
+    ``commit`` is what the ref stands for where ``why`` (a manifest) says so; both others are said then, too.
+    """
 
     ref: str | None = None
     origin: str | None = None
+    commit: str | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,10 @@ def check_rocm(rocm: str, line: Line | None) -> None:
 
 def _wanted(project: Project, request: LockRequest) -> Wanted:
     wish = request.wishes.get(project.name, Wish())
+    patches = partial(_patch_set, project, request)
+    if wish.commit is not None:
+        pin = Pin(wish.origin or "", wish.ref or wish.commit, wish.why, wish.commit)
+        return Wanted(project, lambda _torch: pin, False, patches)
     all_said = wish.ref is not None and wish.origin is not None
     return Wanted(
         project,
@@ -136,7 +145,7 @@ def _wanted(project: Project, request: LockRequest) -> Wanted:
             spelling=spelling(project.name),
         ),
         wish.ref is None and reads_torch(project, request.platform),
-        partial(_patch_set, project, request),
+        patches,
     )
 
 

@@ -109,7 +109,7 @@ class _Run:
             log.note(f"{pin.ref} of {hide_credentials(pin.origin)} ({pin.why})")
             option = option_name(name)
             options = f"--{option}-origin", f"--{option}-ref"
-            commit, source = self._library.resolve(pin.origin, pin.ref, options=options)
+            commit, source = self._library.resolve(pin.origin, pin.commit or pin.ref, options=options)
             beside = None if self._checkouts is None else self._checkouts / name
             local = origin_of(pin.origin, Path("/"))[1]
             place = Place(pin.origin, commit, source, beside, local)
