@@ -2,7 +2,8 @@
 
 Standard library only; imported by the scripts that people start directly. A door works
 from the clone without activating anything: the running interpreter is used when it has
-the dependencies, else the clone's ``.venv``; without either, one line says what to run.
+the dependencies, else the environment that quickstart made in the clone; without either, one
+line says what to run. Who started it is noted for commands that build for that Python, or test it.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import NoReturn
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 _WINDOWS = os.name == "nt"
+_STARTED_BY = "ROCM_WHEELS_STARTED_BY"
 
 
 def venv_python(venv: Path) -> Path:
@@ -26,9 +28,10 @@ def enter(target: str, *arguments: str) -> NoReturn:
 
     With ``arguments`` the attribute is a function that makes the command from them.
     """
-    if sys.version_info < (3, 10):  # noqa: UP036 - a door is started by any Python
-        _leave(f"error: Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})")
-    if not _installed_here():
+    own = own_environment()
+    if own is None or Path(sys.prefix).resolve() != own.resolve():
+        os.environ[_STARTED_BY] = sys.executable  # it is meant, whoever goes on
+    if sys.version_info < (3, 10) or not _installed_here():
         _use_clone_environment()
     if str(BUILD_TOOLS) not in sys.path:
         sys.path.insert(0, str(BUILD_TOOLS))
@@ -50,12 +53,20 @@ def _installed_here() -> bool:
     return any(found for place in places for found in place.glob("rocm_wheels-*.dist-info"))
 
 
+def own_environment() -> "Path | None":
+    """Return the environment that quickstart made in the clone; one that somebody else made is not meant."""
+    for place in (CLONE / ".venv", CLONE / ".venv.rocm-wheels"):
+        if any(place.glob(("Lib" if _WINDOWS else "lib/*") + "/site-packages/rocm_wheels-*.dist-info")):
+            return place
+    return None
+
+
 def _use_clone_environment() -> NoReturn:
-    python = venv_python(CLONE / ".venv")
-    if not python.exists() or Path(sys.prefix).resolve() == (CLONE / ".venv").resolve():
+    own = own_environment()
+    if own is None or not venv_python(own).exists() or Path(sys.prefix).resolve() == own.resolve():
         setup = f"python3 {BUILD_TOOLS / 'quickstart.py'} setup"
         _leave(f"error: {sys.executable} lacks what rocm-wheels needs; run `{setup}` once, then this again")
-    argv = [str(python), *sys.argv]
+    argv = [str(venv_python(own)), *sys.argv]
     if _WINDOWS:
         import subprocess
 

@@ -5,8 +5,9 @@
     python3 build_tools/quickstart.py test [pytest options]
     python3 build_tools/quickstart.py setup [--tests] [--compiler-cache] [--github-path]
 
-Makes ``.venv`` in the clone from the hash-locked ``requirements.lock`` (with uv when it is
-on PATH, else with venv and pip), then hands over; ``test`` adds ``requirements-test.lock``.
+Makes ``.venv`` in the clone (``.venv.rocm-wheels`` where that name is taken) from the hash-locked
+``requirements.lock`` (with uv when it is on PATH, else with venv and pip), then hands over; ``test`` adds
+``requirements-test.lock``.
 Standard library only. Interrupted or killed, it begins again; run twice, it does nothing the
 second time.
 """
@@ -27,9 +28,23 @@ CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
 TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what the tests need
 CACHE_LOCK = CLONE / "dockerfiles" / "tools.lock"  # ccache, as our build image has it
-VENV = CLONE / ".venv"
-STATE = CLONE / ".venv.state"  # beside, not inside: making the environment empties it
 WINDOWS = sys.platform == "win32"
+
+
+def own_place() -> Path:
+    """Return ``.venv`` of the clone, or where it is somebody else's the folder that is ours alone.
+
+    Ours has a state, and rocm-wheels in it as soon as that says that it is finished.
+    """
+    place, state = CLONE / ".venv", CLONE / ".venv.state"
+    inside = "Lib/site-packages" if WINDOWS else "lib/*/site-packages"
+    finished = state.is_file() and "unfinished" not in state.read_text(encoding="utf-8")
+    foreign = not state.is_file() or (finished and not any(place.glob(inside + "/rocm_wheels-*.dist-info")))
+    return CLONE / ".venv.rocm-wheels" if place.exists() and foreign else place
+
+
+VENV = own_place()
+STATE = VENV.with_name(VENV.name + ".state")
 # A module's tests share what is long to make, a finished demo for instance: each module goes to one worker,
 # in the order of tests/conftest.py. (`--dist loadgroup` groups nothing with pytest 9.2: pytest-xdist#1386.)
 _PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]

@@ -4,11 +4,7 @@
 run_pytorch_smoke_tests.py [--amdgpu-family gfx94X-dcgpu] [--gpu-policy unique|all|first] [-- PYTEST ARGS]
 """
 
-import os
-import sys
-
 import _door
 
 if __name__ == "__main__":
-    os.environ.setdefault("ROCM_WHEELS_STARTED_BY", sys.executable)  # its torch is meant, whoever goes on
     _door.enter("rocm_wheels.cli.smoke_tests:command")

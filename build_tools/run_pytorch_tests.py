@@ -5,11 +5,7 @@ run_pytorch_tests.py [--amdgpu-family gfx94X-dcgpu] [--lock FILE | --pytorch-dir
     [--shard 1 --num-shards 4] [-k EXPR] [--dry-run] [-- PYTEST ARGS]
 """
 
-import os
-import sys
-
 import _door
 
 if __name__ == "__main__":
-    os.environ.setdefault("ROCM_WHEELS_STARTED_BY", sys.executable)  # its torch is meant, whoever goes on
     _door.enter("rocm_wheels.cli.torch_tests:command")

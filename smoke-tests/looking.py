@@ -121,8 +121,9 @@ def _asked(facts: dict[str, Any], gpu: dict[str, Any] | None) -> tuple[dict[str,
         return {}, f"the compatibility data are not there: no {build_tools / 'rocm_wheels'}"
     words = [gpu["arch"] if gpu else "", facts["version"], facts["of"] if facts["kind"] == "rocm" else ""]
     said = ""
-    own = _CLONE / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    for python in (sys.executable, *([str(own)] if own.is_file() else [])):
+    program = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    owns = [_CLONE / name / program for name in (".venv", ".venv.rocm-wheels")]
+    for python in (sys.executable, *(str(own) for own in owns if own.is_file())):
         argv = [python, "-c", _DATA, str(build_tools), *words]
         ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_SECONDS)
         if not ended.returncode:

@@ -17,6 +17,9 @@ import pytest
 from our_pip import copy_pip
 from uv import find_uv_bin
 
+from rocm_wheels.errors import UsageError
+from rocm_wheels.sdk.interpreters import find_interpreters
+
 CLONE = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -208,14 +211,57 @@ def test_without_uv_pip_makes_the_same(project: Path, env: dict[str, str]) -> No
     assert {"rocm-wheels", "cmake", "ninja", "uv"} <= names
 
 
-def test_a_foreign_venv_is_left_alone(tmp_path: Path, env: dict[str, str]) -> None:
+def build_by(python: Path, project: Path, env: dict[str, str]) -> str:
+    """Start a build by a door under a Python; return the Python that it has no environment of."""
+    trees = project.parent / "trees"
+    (trees / "triton").mkdir(parents=True, exist_ok=True)
+    (trees / "triton" / "setup.py").touch()
+    argv = [str(python), str(project / "build_tools/build_prod_wheels.py"), "build"]
+    argv += ["--root-checkout-dir", str(trees), "--output-dir", str(project.parent / "dist")]
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    found = re.search(r"no build environment with rocm\S+ for (.+) is in ", ended.stderr)
+    assert found, ended.stderr
+    return found[1]
+
+
+def test_the_python_that_runs_a_door_is_built_for(project: Path, env: dict[str, str]) -> None:
+    """And not the one of our own environment; older ones, which cannot run us, too."""
+    found = []
+    for word in ("3.9", "3.10", "3.12", "3.13"):
+        try:
+            found += [one for one in find_interpreters([word], env) if one.path != BASE_PYTHON.resolve()]
+        except UsageError:
+            continue
+    if not found:
+        pytest.skip("there is one Python on this machine")
+    assert quickstart(project, env, "setup").returncode == 0
+    for one in found:
+        assert build_by(one.path, project, env) == str(one.path)
+    assert build_by(project / ".venv/bin/python", project, env) == str(BASE_PYTHON.resolve())
+
+
+def test_a_venv_of_somebody_else_is_not_in_the_way(tmp_path: Path, env: dict[str, str]) -> None:
+    project = copy_project(tmp_path / "clone")
+    subprocess.run([str(BASE_PYTHON), "-m", "venv", "--without-pip", str(project / ".venv")], check=True)
+    (project / ".venv" / "mine.txt").write_text("mine")
+    before = sorted(path for path in (project / ".venv").rglob("*"))
+    ended = quickstart(project, env, "setup")
+    assert ended.returncode == 0, ended.stderr
+    assert ".venv.rocm-wheels/bin/rocm-wheels" in ended.stdout
+    assert quickstart(project, env, "setup").stderr == ""
+    for python in (BASE_PYTHON, project / ".venv/bin/python"):
+        assert build_by(python, project, env) == str(BASE_PYTHON.resolve())
+    assert sorted(path for path in (project / ".venv").rglob("*")) == before
+
+
+def test_a_venv_in_place_of_ours_is_not_taken_for_it(tmp_path: Path, env: dict[str, str]) -> None:
     project = copy_project(tmp_path / "clone")
     (project / ".venv").mkdir()
-    (project / ".venv" / "mine.txt").write_text("mine")
+    (project / ".venv.state").write_text(json.dumps({"lock": "of the one that was deleted"}))
     ended = quickstart(project, env, "setup")
-    assert ended.returncode == 2
-    assert "was not made by this script; move it away" in ended.stderr
-    assert [p.name for p in (project / ".venv").iterdir()] == ["mine.txt"]
+    assert ended.returncode == 0, ended.stderr
+    assert ".venv.rocm-wheels/bin/rocm-wheels" in ended.stdout
 
 
 def test_a_package_with_another_hash_is_refused(tmp_path: Path, env: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+_STARTED_BY = "ROCM_WHEELS_STARTED_BY"
 _OF_A_RUN = "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
 _FULL = "free some space and run the same command again; what is finished is kept"
 _CLOSED = "make it writable, or choose another folder"
@@ -41,6 +43,14 @@ _ENDINGS = ("SIGTERM", "SIGHUP")
 def environment() -> dict[str, str]:
     """Return a copy of the process's environment: read here once, handed down from here."""
     return dict(os.environ)
+
+
+def started_by(env: MutableMapping[str, str]) -> Path:
+    """Return the interpreter that a door was started by, which may have changed to another; else our own.
+
+    The door's note of it is taken out of ``env``: it is not for programs that are started from here.
+    """
+    return Path(env.pop(_STARTED_BY, "") or sys.executable)
 
 
 def build_environment() -> dict[str, str]:

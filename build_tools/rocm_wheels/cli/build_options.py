@@ -127,7 +127,7 @@ _wheels = in_order(
         "--python",
         multiple=True,
         metavar="PYTHON",
-        help="Build for this path, version or tag; may be repeated [default: the running one].",
+        help="Build for this path, version or tag; may be repeated [default: the one that runs this script].",
     ),
     click.option(
         "--per-target",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocm_wheels.cli.boundary import started_by
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.names import installed_for_others, option_name, project_names
 from rocm_wheels.workspace import home, in_clone
@@ -41,7 +42,7 @@ def folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
     return root, work
 
 
-def sdk_request(options: Mapping[str, Any], env: Mapping[str, str]) -> SdkRequest:
+def sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> SdkRequest:
     """Return which ROCm packages are asked for. Raises UsageError."""
     from rocm_wheels.pipeline.request import SdkRequest
 
@@ -51,9 +52,9 @@ def sdk_request(options: Mapping[str, Any], env: Mapping[str, str]) -> SdkReques
         links = str(Path(links).absolute())
         if not Path(links).is_dir():
             raise UsageError(f"--find-links: there is no folder {links}")
-    cache = options["pip_cache_dir"]
+    cache, door = options["pip_cache_dir"], started_by(env)
     return SdkRequest(
-        python=_active_python(env) if options["current_env"] else _base_python(env),
+        python=_active_python(env) if options["current_env"] else _base_python(door, env),
         rocm_spec=options["rocm_sdk_version"],
         extras=extras,
         index_url=options["index_url"],
@@ -64,7 +65,7 @@ def sdk_request(options: Mapping[str, Any], env: Mapping[str, str]) -> SdkReques
     )
 
 
-def wheels_request(options: Mapping[str, Any], env: Mapping[str, str]) -> WheelsRequest:
+def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> WheelsRequest:
     """Return the whole request. Raises UsageError for options that contradict each other."""
     from rocm_wheels.pipeline.request import WheelsRequest
 
@@ -227,11 +228,11 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _base_python(env: Mapping[str, str]) -> Path:
-    """Return the interpreter below our own virtual environment: wheels are built for it."""
+def _base_python(door: Path, env: Mapping[str, str]) -> Path:
+    """Return the interpreter that started the door, or the one below its virtual environment."""
     from rocm_wheels.sdk.interpreter import ask_interpreter
 
-    return ask_interpreter(Path(sys.executable), env).path
+    return ask_interpreter(door, env).path
 
 
 def _active_python(env: Mapping[str, str]) -> Path:

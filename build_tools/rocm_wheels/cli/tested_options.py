@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from rocm_wheels.cli.boundary import started_by
 from rocm_wheels.cli.option_lists import in_order
 from rocm_wheels.cli.paths import GivenPath
 
 F = TypeVar("F", bound=Callable[..., Any])
-_STARTED_BY = "ROCM_WHEELS_STARTED_BY"  # the door says which Python that was: it may have changed to another
 
 
 # which GPUs are tested
@@ -54,8 +53,8 @@ def tested_python(given: Path | None, env: MutableMapping[str, str]) -> Path:
 
     What the door notes of that is taken out of ``env``. Raises UsageError where there is none.
     """
-    started_by = env.pop(_STARTED_BY, "") or sys.executable
-    return program(given or Path(started_by))
+    door = started_by(env)
+    return program(given or door)
 
 
 def program(python: Path) -> Path:
