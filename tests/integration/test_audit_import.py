@@ -152,9 +152,8 @@ def test_a_wheel_for_windows_is_not_imported_and_says_so(tmp_path: Path, python:
 
 
 def test_a_recipe_may_say_why_its_wheel_is_not_imported(tmp_path: Path, python: Path) -> None:
-    checks = load_project("pytorch").checks.model_copy(update={"import_skipped": "its compiler is not here"})
+    checks = load_project("pytorch").checks.model_copy(update={"import_skipped": "no compiler is here"})
     project = load_project("pytorch").model_copy(update={"checks": checks})
-    report = verify_wheel(
-        make(tmp_path, "raise SystemError"), replace(expectation(), project=project), place=ImportPlace(python)
-    )
-    assert {skip.check: skip.reason for skip in report.skipped}["import"].endswith("its compiler is not here")
+    expected = replace(expectation(), project=project)
+    report = verify_wheel(make(tmp_path, "raise SystemError"), expected, place=ImportPlace(python))
+    assert {skip.check: skip.reason for skip in report.skipped}["import"].endswith("no compiler is here")

@@ -121,10 +121,17 @@ def _add_device_libraries(prefix: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         os.link(bitcode, target)
-    for name, program in (("amdclang", "clang"), ("amdclang++", "clang++")):
-        link = prefix / "lib/llvm/bin" / name
+    versions = {path.name for path in (prefix / "lib/llvm/lib/clang").iterdir()}
+    links = {
+        "llvm": "lib/llvm",  # where FindHIP.cmake looks for clang
+        "lib/llvm/bin/amdclang": "clang",
+        "lib/llvm/bin/amdclang++": "clang++",
+        **{f"lib/llvm-{version}": "llvm" for version in versions},  # where Debian's hipcc does
+    }
+    for name, target in links.items():
+        link = prefix / name
         link.unlink(missing_ok=True)
-        link.symlink_to(program)
+        link.symlink_to(target)
 
 
 def _add_version(prefix: Path, version: str) -> None:

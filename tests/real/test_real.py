@@ -1,0 +1,176 @@
+"""The chain on a real ROCm and the real PyTorch: Debian's ROCm as Python packages, torch 2.6.0 for gfx1100.
+
+By hand, and as root: ``python -m pytest tests/real -m real``. Everything is made once below
+``ROCM_WHEELS_REAL_WORK`` (default: ``~/.cache/rocm-wheels-real``; about 30 GB) and taken up again. What
+runs is the commit of this clone. ``README.md`` beside this file says what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import real_root
+
+pytestmark = pytest.mark.real
+CLONE = Path(__file__).resolve().parents[2]
+WORK = Path(os.environ.get("ROCM_WHEELS_REAL_WORK", "~/.cache/rocm-wheels-real")).expanduser()
+TARGETS = ("gfx1100", "gfx90a", "gfx1030")
+TARGET = TARGETS[0]
+KERNELS = ("ActivationGeluKernel", "FillKernel", "UnaryOpsKernel")
+
+# Debian's sources come without third_party: its libraries are taken. What two cores have no time for is off.
+SETTINGS = {
+    "USE_SYSTEM_LIBS": "ON", "ONNX_NAMESPACE": "onnx", "BLAS": "Generic", "GENERIC_BLAS_LIBRARIES": "blas",
+    **dict.fromkeys(
+        ("USE_DISTRIBUTED", "USE_NCCL", "USE_RCCL", "USE_MKLDNN", "USE_XNNPACK", "USE_FBGEMM", "USE_KINETO",
+         "USE_PYTORCH_QNNPACK", "USE_NNPACK", "USE_FLASH_ATTENTION", "USE_MEM_EFF_ATTENTION", "USE_VULKAN",
+         "USE_ITT", "USE_NUMA", "USE_GLOO", "USE_TENSORPIPE"), "OFF"),
+    "PYTORCH_VERSION": "2.6.0",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The root with the clone in it; commands run there as a user types them."""
+
+    root: Path
+
+    def run(self, line: str, env: str = "") -> str:
+        """Run a shell line in the clone, inside the root; its output."""
+        begin = time.monotonic()
+        try:
+            return real_root.run_inside(self.root, f"cd {WORK}/tool; {env} {line}")
+        finally:
+            sys.stderr.write(f"{time.monotonic() - begin:7.1f} s  {line[:110]}\n")
+
+    def build_words(self) -> str:
+        """Return the words of ``build`` and ``plan``, but for where the wheels go."""
+        settings = " ".join(f"--set-env pytorch:{name}={value}" for name, value in SETTINGS.items())
+        return (
+            f"--only pytorch --pytorch-dir {WORK}/src/pytorch --work-dir {WORK}/work --install-rocm"
+            f" --find-links {WORK}/sdk/dist --pytorch-rocm-arch {TARGET} {settings}"
+        )
+
+    @property
+    def tree(self) -> Path:
+        """The source tree of torch."""
+        return WORK / "src/pytorch"
+
+
+@pytest.fixture(scope="module")
+def chain() -> Iterator[Chain]:
+    if reason := real_root.missing_for_root():
+        pytest.skip(reason)
+    WORK.mkdir(parents=True, exist_ok=True)
+    root = real_root.make_root(WORK)
+    real_root.make_sources(root, WORK / "src")
+    with real_root.mounted(root, {WORK / name: str(WORK / name) for name in make_folders()}):
+        take_commit(WORK / "tool")
+        chain = Chain(root)
+        chain.run("python3 build_tools/quickstart.py setup")
+        yield chain
+
+
+def take_commit(tool: Path) -> None:
+    """Give the root a clone of its own: its Python makes its own environment there."""
+    if not (tool / ".git").exists():
+        real_root.run(["git", "init", "-q", str(tool)])
+    real_root.run(["git", "-C", str(tool), "fetch", "-q", str(CLONE), "HEAD"])
+    real_root.run(["git", "-C", str(tool), "checkout", "-q", "--force", "FETCH_HEAD"])
+
+
+def make_folders() -> tuple[str, ...]:
+    """Make the folders of the work that the root sees, and return their names."""
+    names = ("src", "work", "sdk", "opt-rocm", "tool")
+    for name in names:
+        (WORK / name).mkdir(exist_ok=True)
+    return names
+
+
+@pytest.fixture(scope="module")
+def sdk(chain: Chain) -> Path:
+    """Make ROCm's Python packages from the installed ROCm."""
+    dist = WORK / "sdk/dist"
+    if not dist.exists():
+        words = f"--from-prefix {WORK}/opt-rocm --dest-dir {WORK}/sdk --targets {','.join(TARGETS)}"
+        chain.run(f"python3 build_tools/build_python_packages.py {words} --no-wheel-compression")
+    return dist
+
+
+@pytest.fixture(scope="module")
+def hipified(chain: Chain) -> Path:
+    """Check torch out and hipify it."""
+    line = f"--gitrepo-origin file://{WORK}/src/upstream --repo-hashtag release/2.6 --repo {WORK}/src"
+    chain.run(f"python3 repos/pytorch_torch_repo.py checkout {line}")
+    return chain.tree
+
+
+@pytest.fixture(scope="module")
+def configured(chain: Chain, sdk: Path, hipified: Path) -> Path:
+    """Install ROCm, and run CMake's configure step, by the steps of a plan."""
+    door = ".venv/bin/rocm-wheels"
+    chain.run(f"{door} plan {chain.build_words()} --output-dir {WORK}/work/dist -o {WORK}/work/plan.json")
+    plan = json.loads((WORK / "work/plan.json").read_text())
+    for step in plan["steps"]:
+        if not step["id"].startswith("build-"):
+            chain.run(f"{door} run-step {step['id']} --plan {WORK}/work/plan.json")
+    return hipified / "build"
+
+
+def test_packages_hold_the_kernels_of_their_target(sdk: Path) -> None:
+    for target in TARGETS:
+        (wheel,) = sdk.glob(f"rocm_sdk_device_{target}-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if "/library/" in name]
+        assert len(names) > 50
+        assert all(re.search(rf"{target}(?![0-9a-f])", name) for name in names)
+
+
+def test_hipify_again_changes_nothing(chain: Chain, hipified: Path) -> None:
+    head = (hipified / ".git/HEAD").read_text()
+    before = real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"])
+    chain.run(f"python3 repos/pytorch_torch_repo.py hipify --repo {WORK}/src")
+    assert (hipified / ".git/HEAD").read_text() == head
+    assert real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"]) == before
+
+
+def test_configures_with_rocm(configured: Path) -> None:
+    cache = (configured / "CMakeCache.txt").read_text()
+    assert re.search(r"^USE_ROCM:\w+=(ON|1|TRUE)$", cache, re.MULTILINE)
+    assert (configured / "build.ninja").is_file()
+
+
+def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -> None:
+    python = next((WORK / "work/environments").glob("*/bin/python"))
+    rocm = chain.run(f"{python} -m rocm_sdk path --root").strip().splitlines()[-1]
+    bitcode = f"{rocm}/lib/llvm/amdgcn/bitcode"
+    env = f"export ROCM_PATH={rocm} HIP_DEVICE_LIB_PATH={bitcode} PATH={python.parent}:$PATH;"
+    chain.run(f"ninja -C {configured} c10 c10_hip generate-torch-sources ATEN_CPU_FILES_GEN_TARGET", env)
+    assert (configured / "lib/libc10_hip.so").is_file()
+    scripts = configured / "caffe2/CMakeFiles/torch_hip.dir/__/aten/src/ATen/native/hip"
+    architectures = "".join(f"--offload-arch={target} " for target in TARGETS)
+    for kernel in KERNELS:
+        script = (scripts / f"torch_hip_generated_{kernel}.hip.o.cmake").read_text()
+        own = WORK / "work" / f"{kernel}.cmake"
+        own.write_text(script.replace(f"--offload-arch={TARGET}", architectures.strip().replace(" ", ";")))
+        made = WORK / "work" / f"{kernel}.o"
+        words = f"-D build_configuration:STRING=RELEASE -D generated_file:STRING={made}"
+        chain.run(f"cd {scripts} && cmake {words} -P {own}", env)
+        listed = json.loads(chain.run(f".venv/bin/rocm-wheels targets --json {made}"))
+        assert all(target in json.dumps(listed) for target in TARGETS)
+
+
+def test_targets_of_the_real_libraries(chain: Chain) -> None:
+    libraries = " ".join(f"{WORK}/opt-rocm/lib/{name}" for name in ("librocrand.so.1", "librocfft.so.0"))
+    listed = chain.run(f".venv/bin/rocm-wheels targets {libraries}")
+    assert "gfx90a" in listed
+    assert "gfx1100" in listed
