@@ -11,7 +11,15 @@ from rocm_wheels.ci.workflows.building import build_line
 from rocm_wheels.ci.workflows.pieces import Pieces, Workflow
 from rocm_wheels.ci.workflows.releasing import promote_by_hand, release_line, release_set
 from rocm_wheels.ci.workflows.rules import faults
-from rocm_wheels.ci.workflows.starting import Usual, nightly, own_tests, postsubmit, presubmit, release
+from rocm_wheels.ci.workflows.starting import (
+    Usual,
+    nightly,
+    own_tests,
+    postsubmit,
+    presubmit,
+    real_chain,
+    release,
+)
 from rocm_wheels.ci.workflows.text import as_yaml
 from rocm_wheels.errors import DataError, UsageError
 from rocm_wheels.model.actions import ActionsTable
@@ -32,6 +40,7 @@ _ABOUT = {
     "presubmit.yml": "A pull request: the cheapest cells of what it touches. No store, no secrets.",
     "promote.yml": "Somebody shows a staged set on a channel, once its gate lets it pass.",
     "ci.yml": "The tool's own tests.",
+    "real.yml": "Every night: the chain on a real ROCm and the real PyTorch (tests/real).",
 }
 
 
@@ -51,6 +60,7 @@ def workflows(table: CiTable, actions: ActionsTable) -> dict[str, Workflow]:
         "promote.yml": promote_by_hand(pieces, list(table.every_family), channels),
         "ci.yml": own_tests(pieces, sorted((one for one in pythons if not one.endswith("t")), key=_number)),
     }
+    made["real.yml"] = real_chain(pieces, "3.12")
     if found := faults(made, table.limits):
         raise DataError("these workflows may not be written:\n  " + "\n  ".join(found))
     return made

@@ -18,7 +18,9 @@ from rocm_wheels.model.actions import UNRESOLVED
 from rocm_wheels.model.ci import Limits
 
 _VALUE = re.compile(r'"\$[A-Z_]+"')
-_OURS = re.compile(r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|bash \.ci/run)( [^;&|<`$(){}\\\n\"']*)?")
+_OURS = re.compile(
+    r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|bash (\.ci|tests/real)/run)( [^;&|<`$(){}\\\n\"']*)?"
+)
 _PINNED = re.compile(r"[\w.-]+/[\w./-]+@([0-9a-f]{40}|" + UNRESOLVED + ")")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"

@@ -1,4 +1,4 @@
-"""What begins by itself or by hand: nightly, release, presubmit, postsubmit, and the tool's own CI."""
+"""What begins by itself or by hand: nightly, release, presubmit, postsubmit, the tool's own CI and nights."""
 
 from __future__ import annotations
 
@@ -149,6 +149,24 @@ def own_tests(pieces: Pieces, pythons: list[str]) -> Workflow:
                 [*begin, run("test", "bash .ci/run")],
                 name="Python ${{ matrix.python }}",
                 strategy={"fail-fast": False, "matrix": {"python": pythons}},
+            )
+        },
+    }
+
+
+def real_chain(pieces: Pieces, python: str) -> Workflow:
+    """Return ``real.yml``: every night, ROCm and PyTorch themselves in a root of Debian (tests/real)."""
+    return {
+        "name": "real",
+        "on": {"schedule": [{"cron": "41 3 * * *"}], "workflow_dispatch": None},
+        "permissions": {},
+        "concurrency": {"group": "real-${{ github.ref }}", "cancel-in-progress": False},
+        "defaults": {"run": {"shell": "bash"}},
+        "jobs": {
+            "chain": job(
+                HOSTED,
+                180,
+                [*pieces.begin(python)[:2], run("the chain", "bash tests/real/run")],
             )
         },
     }
