@@ -24,6 +24,7 @@ BARE = SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")
 FULL = replace(
     BARE,
     sysdeps=ROOT / "lib/rocm_sysdeps",
+    clang=ROOT / "lib/llvm/bin",
     bitcode=ROOT / "lib/llvm/amdgcn/bitcode",
     host_math=ROOT / "lib/host-math",
     roctracer=ROOT / "include/roctracer",
@@ -42,6 +43,7 @@ COMMON = {
     "ROCM_PATH": "/sdk",
     "PYTORCH_ROCM_ARCH": "gfx942;gfx1100",
     "USE_GLOO": "ON",
+    "HIP_CLANG_PATH": "/sdk/lib/llvm/bin",
     "HIP_DEVICE_LIB_PATH": "/sdk/lib/llvm/amdgcn/bitcode",
     "BLAS": "OpenBLAS",
     "OpenBLAS_HOME": "/sdk/lib/host-math",

@@ -91,9 +91,12 @@ def _optional_parts(request: BuildRequest) -> dict[str, str]:
     """Return what points at optional parts of the SDK; ``sdk_warnings`` tells about missing ones.
 
     With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
-    HIP_DEVICE_LIB_PATH says where they are.
+    HIP_DEVICE_LIB_PATH says where they are. hipcc and the FindHIP.cmake beside it look for clang in two
+    places (lib/llvm-21/bin and llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both.
     """
     found: dict[str, str] = {}
+    if request.sdk.clang is not None:
+        found["HIP_CLANG_PATH"] = request.sdk.clang.as_posix()
     if request.sdk.bitcode is not None:
         found["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
     if request.sdk.host_math is not None:

@@ -30,6 +30,6 @@ def hipcc_environment(sdk: SdkTree, env: Mapping[str, str], platform: Platform) 
     prepend_path(found, "PATH", sdk.bin, platform)
     if sdk.bitcode is not None:
         found["HIP_DEVICE_LIB_PATH"] = os.fspath(sdk.bitcode)
-    if platform == "windows":
-        found["HIP_CLANG_PATH"] = (sdk.root / "lib" / "llvm" / "bin").as_posix()
+    if sdk.clang is not None:
+        found["HIP_CLANG_PATH"] = sdk.clang.as_posix()
     return found

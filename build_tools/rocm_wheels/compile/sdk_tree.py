@@ -18,6 +18,7 @@ class SdkTree:
     bin: Path
     bundles: bool = True  # made by ROCm's own build, which brings its dependencies in lib/rocm_sysdeps
     sysdeps: Path | None = None  # lib/rocm_sysdeps: liblzma, libdrm and others that ROCm brings
+    clang: Path | None = None  # lib/llvm/bin
     bitcode: Path | None = None  # lib/llvm/amdgcn/bitcode: device libraries
     host_math: Path | None = None  # lib/host-math: OpenBLAS
     roctracer: Path | None = None  # include/roctracer: headers for Kineto
@@ -44,6 +45,7 @@ def look_at_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
         bin=bin.absolute(),
         bundles=(root / "share/therock/therock_manifest.json").is_file(),
         sysdeps=part("lib/rocm_sysdeps"),
+        clang=part("lib/llvm/bin"),
         bitcode=part("lib/llvm/amdgcn/bitcode"),
         host_math=part("lib/host-math"),
         roctracer=part("include/roctracer"),
