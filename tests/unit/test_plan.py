@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 from planned_runs import NAMES, finish, make_facts, settled
+from pydantic import ValidationError
 
 from rocm_wheels.errors import DataError, UsageError
+from rocm_wheels.model.lines import all_lines
+from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.facts.gather import Done, Facts
 from rocm_wheels.pipeline.plan.file import PlanFile, plan_json, read_plan, with_addresses, write_plan
 from rocm_wheels.pipeline.plan.graph import Graph, make_graph
@@ -231,6 +234,28 @@ def test_a_set_of_which_no_target_compiles_is_left_out(tmp_path: Path) -> None:
     assert out == {name for name in steps if name.endswith("-gfx1100")}
     assert {step.why for step in steps.values() if step.id in out} == {"nothing compiles for gfx1100"}
     assert {step.verdict for step in steps.values() if step.id not in out} == {"skip"}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("2.8.0", "OFF"), ("2.9.1", None), ("2.10.0a0", "OFF"), ("2.13.0", None)]
+)
+def test_a_recipe_has_variables_for_one_series_of_torch(
+    tmp_path: Path, version: str, expected: str | None
+) -> None:
+    facts = make_facts(tmp_path)
+    trees = {**facts.trees, "pytorch": replace(facts.trees["pytorch"], version=version)}
+    ready = finish(replace(facts, trees=trees), only=CHECKED)
+    step = settled(ready)[1]["build-pytorch-cp312"]
+    assert step.environment.get("USE_FBGEMM_GENAI") == expected
+    assert step.environment["USE_CCACHE"] == "OFF"
+
+
+def test_the_series_of_recipes_are_those_of_lines() -> None:
+    lines = {line.name for line in all_lines()}
+    for name in NAMES:
+        assert set(load_project(name).line_environment) <= lines
+    with pytest.raises(ValidationError, match="is not a series of torch"):
+        Project(**{**load_project("apex").model_dump(), "line_environment": {"release/2.10": {"A": "1"}}})
 
 
 def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:

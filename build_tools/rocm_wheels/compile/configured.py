@@ -53,7 +53,7 @@ class Configured(Exception):
 
 def asked_options(request: BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
     """Return the switches for CMake that recipe and user set for this project, as ``env`` has them."""
-    names = {*request.project.fixed_environment(request.platform), *request.set_env}
+    names = {*request.recipe_variables, *request.set_env}
     switches = {name: env.get(name, "") for name in sorted(names) if _OPTION.fullmatch(name)}
     return {name: value for name, value in switches.items() if _truth(value) is not None and value}
 

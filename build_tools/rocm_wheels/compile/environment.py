@@ -76,7 +76,7 @@ def _general(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
 
 def _recipe_variables(request: BuildRequest) -> dict[str, str]:
     targets, root = ";".join(request.targets), os.fspath(request.sdk.root)
-    variables = request.project.fixed_environment(request.platform)
+    variables = request.recipe_variables
     return {
         name: text.replace("{targets}", targets).replace("{rocm}", root) for name, text in variables.items()
     }

@@ -23,7 +23,8 @@ class BuildRequest:
     ``triton_requirement`` (``triton==3.7.0+…``) is what torch shall require; ``triton_environment``
     is what the checkout of triton left for its build. ``against``: the versions of the wheels that it is
     built against and that its recipe pins, by project. ``flash_attention`` matters to torch alone.
-    ``commit_epoch`` is the date of the source commit in seconds. ``set_env`` goes over everything else.
+    ``commit_epoch`` is the date of the source commit in seconds. ``torch_line`` (``2.10``) is the series of
+    the torch that is built, or built against. ``set_env`` goes over everything else.
     """
 
     project: Project
@@ -39,6 +40,7 @@ class BuildRequest:
     against: Mapping[str, str] = field(default_factory=dict)
     flash_attention: bool | None = None
     commit_epoch: int | None = None
+    torch_line: str | None = None
     cache: CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,6 +56,11 @@ class BuildRequest:
             check_requirement(self.triton_requirement)
         if self.platform not in self.project.build.platforms:
             raise UsageError(f"{self.project.name} is not built on {self.platform}")
+
+    @property
+    def recipe_variables(self) -> dict[str, str]:
+        """The variables that the recipe sets for this build, as they stand there."""
+        return self.project.fixed_environment(self.platform, self.torch_line)
 
     @property
     def folder(self) -> Path:

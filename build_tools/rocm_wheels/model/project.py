@@ -249,7 +249,10 @@ class Checks(Record):
 
 
 class Project(Record):
-    """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's."""
+    """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's.
+
+    ``line_environment`` has variables for builds with a torch of one series (``2.10``).
+    """
 
     name: str
     distribution: str
@@ -261,7 +264,15 @@ class Project(Record):
     environment: Mapping[str, str] = Field(default_factory=dict)
     linux_environment: Mapping[str, str] = Field(default_factory=dict)
     windows_environment: Mapping[str, str] = Field(default_factory=dict)
+    line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     checks: Checks
+
+    @field_validator("line_environment")
+    @classmethod
+    def _by_series(cls, value: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+        if wrong := [line for line in value if not re.fullmatch(r"\d+\.\d+", line)]:
+            raise ValueError(f"{wrong[0]} is not a series of torch, such as 2.10")
+        return value
 
     @model_validator(mode="after")
     def _across_families_with_code(self) -> Project:
@@ -269,14 +280,15 @@ class Project(Record):
             raise ValueError("`across_families`: without device code a wheel serves all families anyway")
         return self
 
-    def fixed_environment(self, platform: Platform) -> dict[str, str]:
+    def fixed_environment(self, platform: Platform, torch_line: str | None = None) -> dict[str, str]:
         """Return the variables that the recipe sets on a platform, as they stand there.
 
+        ``torch_line`` (``2.10``) is the series of the torch that is built, or built against.
         ``{targets}`` (separated by semicolons) and ``{rocm}`` (the root of the SDK) are filled in by
         ``compile.environment``.
         """
         special = self.linux_environment if platform == "linux" else self.windows_environment
-        return {**self.environment, **special}
+        return {**self.environment, **special, **self.line_environment.get(torch_line or "", {})}
 
     @property
     def has_device_code(self) -> bool:

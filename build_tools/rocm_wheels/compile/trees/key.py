@@ -80,7 +80,7 @@ def tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, pyt
     Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
     is set for this project alone, by recipe or user, it is not known what it changes: all of it counts.
     """
-    alone = {*request.project.fixed_environment(request.platform), *request.set_env} - {*_SPEED_ONLY}
+    alone = {*request.recipe_variables, *request.set_env} - {*_SPEED_ONLY}
     parts = {n: kept_value(n, value) for n, value in env.items() if n in alone or _is_configuration(n, value)}
     if request.platform == "windows":
         parts |= {n: kept_value(n, value) for n, value in env.items() if _OF_MSVC.fullmatch(n)}

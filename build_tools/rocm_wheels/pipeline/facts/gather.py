@@ -280,12 +280,8 @@ def _done(workspace: Workspace, steps: Sequence[str]) -> dict[str, Done]:
 
 def _tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
-    torch, given = request.sources["pytorch"], request.given_wheels.get("pytorch")
-    if given:
-        version = parse_wheel_name(given[0].name).version.public
-    elif torch.is_dir():
-        version = base_version(torch)
-    else:
+    version = torch_version(request)
+    if version is None:
         return newest_line().requirements(request.platform)
     line = line_of(version)
     if not line.exact:
@@ -293,6 +289,14 @@ def _tools(request: WheelsRequest) -> tuple[str, ...]:
             f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
         )
     return line.requirements(request.platform)
+
+
+def torch_version(request: WheelsRequest) -> str | None:
+    """Return the version of the torch that is built or built against; ``None`` when there is neither."""
+    torch, provided = request.sources["pytorch"], request.given_wheels.get("pytorch")
+    if provided:
+        return parse_wheel_name(provided[0].name).version.public
+    return base_version(torch) if torch.is_dir() else None
 
 
 def _triton(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:

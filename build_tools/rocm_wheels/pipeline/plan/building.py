@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from rocm_wheels.compile.environment import build_environment, exact_pins
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.trees import tree_key
@@ -12,7 +14,7 @@ from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.model.flash_attention import FlashAttention, use_flash_attention
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import wheel_version
-from rocm_wheels.pipeline.facts.gather import Facts, Tree
+from rocm_wheels.pipeline.facts.gather import Facts, Tree, torch_version
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.shell import kept_value
 
@@ -115,8 +117,16 @@ def _request(
         flash_attention=attention.on if attention else None,
         commit_epoch=tree.identity.epoch,
         cache=facts.cache,
+        torch_line=_torch_line(facts),
         set_env=asked.set_env.get(project.name, {}),
     )
+
+
+def _torch_line(facts: Facts) -> str | None:
+    """Return the series of the torch that is built or built against, such as 2.10."""
+    tree = facts.trees.get("pytorch")
+    version = tree.version if tree is not None else torch_version(facts.request)
+    return ".".join(map(str, Version(version).release[:2])) if version is not None else None
 
 
 def _version(project: Project, tree: Tree, suffix: str, release_type: str) -> str | None:
