@@ -261,6 +261,9 @@ def test_the_series_of_recipes_are_those_of_lines() -> None:
 def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gfx1201 is not among the targets of the installed ROCm 7\.1\.0"):
         settled(make_facts(tmp_path, targets="gfx1201"))
+    anyway = finish(make_facts(tmp_path, targets="gfx942,gfx1201", unlisted_targets=True), only=CHECKED)
+    step = settled(anyway)[1]["build-pytorch-cp312"]
+    assert (step.verdict, step.inputs["PYTORCH_ROCM_ARCH"]) == ("run", "gfx942;gfx1201")
     with pytest.raises(UsageError, match="none is given"):
         settled(make_facts(tmp_path, targets=None, per_target=True))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="names gfx942 twice"):

@@ -155,6 +155,11 @@ _guards = in_order(
         help="Leave out targets whose probe does not compile, and say so.",
     ),
     click.option(
+        "--allow-unlisted-targets",
+        is_flag=True,
+        help="Build also for targets that ROCm does not list: its libraries have no kernels for them.",
+    ),
+    click.option(
         "--min-cache-hits",
         type=click.FloatRange(0, 100),
         metavar="PERCENT",

@@ -109,6 +109,7 @@ def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) ->
         set_env=_set_env(options["set_env"]),
         probe=options["probe"],
         drop_bad_targets=options["drop_bad_targets"],
+        unlisted_targets=options["allow_unlisted_targets"],
         clean=options["clean"],
         verify=options["verify"],
         lock=options["lock"],

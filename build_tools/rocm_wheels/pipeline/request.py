@@ -64,6 +64,7 @@ class WheelsRequest:
     cache_floor: float | None = None
     probe: bool = True
     drop_bad_targets: bool = False
+    unlisted_targets: bool = False  # also targets that the installed ROCm does not list
     given_wheels: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clean: bool = False

@@ -56,7 +56,8 @@ class Planner:
         wanted = self.asked_targets(name, tag)
         if isinstance(wanted, KnownAfter):
             return wanted
-        if (ready := self.facts.pythons[tag].ready) is not None:
+        ready = self.facts.pythons[tag].ready
+        if ready is not None and not self.facts.request.unlisted_targets:
             refuse_missing(wanted, ready.sdk)
         if self.facts.request.packaging == "variant":
             named_targets("--packaging variant: the build", held_ids(wanted))
@@ -152,5 +153,6 @@ def refuse_missing(targets: Sequence[str], sdk: RocmSdk) -> None:
         raise UsageError(
             f"{', '.join(missing)} is not among the targets of the installed ROCm "
             f"{sdk.version}: {', '.join(sdk.targets)}",
-            tip=f"install its device packages: --install-rocm --rocm-extras device-{base_target(missing[0])}",
+            tip=f"install its packages (--install-rocm --rocm-extras device-{base_target(missing[0])}),"
+            " or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
         )
