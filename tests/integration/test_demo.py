@@ -123,8 +123,9 @@ def run_demo(demo: Demo) -> Ended:
 def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
     wheels = demo.wheels()
     assert set(wheels) == {"apex", "torch", "torchaudio", "torchvision", "triton"}
-    assert ".rocm7.1.0.miniature-" in wheels["triton"].name
-    assert targets_in(wheels.pop("triton")) == set()
+    for name in ("triton", "apex"):  # compiled where they are used
+        assert "rocm7.1.0.miniature-" in wheels[name].name
+        assert targets_in(wheels.pop(name)) == set()
     for wheel in wheels.values():
         assert "+rocm7.1.0.miniature-" in wheel.name
         assert targets_in(wheel) == set(TARGETS)
@@ -697,6 +698,51 @@ def test_five_projects_in_the_order_in_which_they_need_each_other(demo: Demo) ->
     order = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision"]
     assert [row["project"] for row in rows] == order
     assert {row["checked"] for row in rows} == {"verified"}
+
+
+def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_path: Path) -> None:
+    """Its wheel brings translated sources, and the tree that it was built in is as it was checked out."""
+    tree = demo.folder / "sources" / "apex"
+    assert {name: str((tree / "apex" / name).readlink()) for name in ("csrc", "op_builder")} == {
+        "csrc": "../csrc",
+        "op_builder": "../op_builder",
+    }
+    ask = ["git", "-C", str(tree), "status", "--porcelain"]
+    assert subprocess.run(ask, env=demo.env, capture_output=True, text=True, check=True).stdout == ""
+
+    words = ("--no-build-triton", "--no-build-pytorch-audio", "--no-build-pytorch", "--build-apex")
+    asked = [word for name in ("CPP", "CUDA") for word in ("--set-env", f"apex:APEX_BUILD_{name}_OPS=1")]
+    torch = str(demo.wheels()["torch"])
+    ended = demo.build(*words, *asked, "--pytorch-wheel", torch, output="compiled apex")
+    assert ended.code == 0, ended.err
+    (compiled,) = (demo.folder / "compiled apex").glob("apex-*.whl")
+    assert targets_in(compiled) == set(TARGETS)
+
+    python = environment_python(demo)
+    root = subprocess.run(
+        [python, "-m", "rocm_sdk", "path", "--root"], env=demo.env, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    for name, wheel in {"brought": compiled, "compiled here": demo.wheels()["apex"]}.items():
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(tmp_path / name)
+        places = {"PYTHONPATH": str(tmp_path / name), "TORCH_EXTENSIONS_DIR": str(tmp_path / "made" / name)}
+        code = "from apex.optimizers import FusedSGD; print(FusedSGD(0.5).step([1.0], [1.0]))"
+        used = subprocess.run(
+            [python, "-c", code],
+            env={**demo.env, **places, "ROCM_HOME": root},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert used.returncode == 0, used.stderr
+        assert used.stdout.splitlines()[-1] == "(100, [1.0])", "there is no GPU here"
+    assert [place.name for place in (tmp_path / "made").iterdir()] == ["compiled here"]
+
+
+def environment_python(demo: Demo) -> Path:
+    """Return the interpreter of the environment that the demo's wheels were built in."""
+    (place,) = (demo.folder / "sources/.rocm-wheels/environments").glob("py*")
+    return place / "bin" / "python"
 
 
 def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path) -> None:

@@ -289,6 +289,15 @@ OTHERS = [
     ),
     ("apex", {"apex/__init__.py": b"", "amp_C.so": library("gfx942"), "apex_C.so": library()}, TARGETS, None),
     ("apex", {"apex/__init__.py": b"", "apex_C.so": library()}, TARGETS, "rocm-build"),
+    ("apex", {"apex/__init__.py": b"", "apex/csrc/sgd.hip": b"// kernels"}, TARGETS, None),
+    ("apex", {"apex/__init__.py": b"", "apex/csrc/a.hip": b"", "apex/apex_C.so": library()}, TARGETS, None),
+    ("apex", {"apex/__init__.py": b"", "apex/csrc/sgd.cu": b"// kernels"}, TARGETS, "rocm-build"),
+    (
+        "apex",
+        {"apex/__init__.py": b"", "apex/csrc/a.hip": b"", "apex/amp_C.so": library("gfx90a")},
+        TARGETS,
+        "device-code",
+    ),
     ("apex", {"apex/__init__.py": b"", "apex_C.so": library()}, None, "rocm-build"),
 ]
 

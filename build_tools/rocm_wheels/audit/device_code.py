@@ -65,7 +65,7 @@ def check_consistency(wheel: Subject) -> list[Finding] | Skipped:
 
 
 def check_rocm_build(wheel: Subject) -> list[Finding] | Skipped:
-    """The wheel is a ROCm build: ``torch.version.hip`` is stated, or device code is inside."""
+    """The wheel is a ROCm build: it states ``torch.version.hip``, or holds device code or HIP sources."""
     how = wheel.expected.project.checks.rocm
     if how == "none":
         return Skipped("the recipe says that nothing in this project tells a ROCm build from another")
@@ -77,12 +77,14 @@ def check_rocm_build(wheel: Subject) -> list[Finding] | Skipped:
         return Skipped("a library is damaged, so what it held cannot be said")
     wanted = wheel.expected.targets
     good = set(wheel.targets) & set(bases(wanted)) if wanted is not None else set(wheel.targets)
-    if good or wheel.elsewhere:  # only libraries with device code are split
+    if good or wheel.elsewhere or wheel.jit_sources:  # only libraries with device code are split
         return []
     asked = f" of {' '.join(wanted)}" if wanted else ""
+    jit = wheel.expected.project.checks.jit_sources
+    sources = f", and no {jit} to compile where it is used" if jit else ""
     return [
         Finding(
-            f"a CPU-only build: no device code{asked} inside",
+            f"a CPU-only build: no device code{asked} inside{sources}",
             tip="torch in the build environment must be the ROCm build, and no option may turn HIP off",
         )
     ]

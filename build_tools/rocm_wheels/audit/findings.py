@@ -47,7 +47,7 @@ class AuditReport:
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
     ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``held`` is what a
     variant may say of all that. ``libraries``: the targets of each member with device code. ``ran`` and
-    ``skipped`` together name every check.
+    ``skipped`` together name every check. ``jit_sources``: the HIP sources that the user's machine compiles.
     """
 
     wheel: Path
@@ -60,6 +60,7 @@ class AuditReport:
     archives: tuple[str, ...] = ()
     held: HeldTargets = field(default_factory=HeldTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    jit_sources: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -79,6 +80,7 @@ class AuditReport:
             "sha256": self.sha256,
             "targets": list(self.targets),
             "archives": list(self.archives),
+            "jit_sources": list(self.jit_sources),
             "passed": self.passed,
             "findings": [
                 {"check": f.check, "severity": f.severity, "what": f.what, "where": f.where, "tip": f.tip}

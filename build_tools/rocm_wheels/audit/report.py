@@ -16,6 +16,7 @@ from rocm_wheels.audit.subject import Expectation, Subject
 from rocm_wheels.audit.table import CHECKS, IMPORT
 from rocm_wheels.variants.targets import held_of
 from rocm_wheels.wheels.scan import scan_wheel
+from rocm_wheels.words import counted
 from rocm_wheels.workspace import copy_whole, write_json
 
 _NO_PLACE = "not imported: no environment was given to import it in"
@@ -57,6 +58,7 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
             name: tuple(sorted({str(code.target) for code in objects}))
             for name, objects in scan.device_code.items()
         },
+        jit_sources=subject.jit_sources,
     )
 
 
@@ -75,7 +77,10 @@ def report_lines(report: AuditReport) -> list[str]:
     verdict = "passed" if report.passed else "FAILED"
     inside = " ".join(report.targets)
     moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
-    targets = "; ".join(filter(None, (inside, moved))) or "no device code"
+    jit = ""
+    if report.jit_sources:
+        jit = f"{counted(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
+    targets = "; ".join(filter(None, (inside, moved, jit))) or "no device code"
     checks = f"{len(report.ran)} checks, {len(report.skipped)} skipped"
     lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {report.size:,} bytes)"]
     for finding in report.findings:

@@ -83,6 +83,12 @@ class Subject:
         """The members that are native libraries by their name, sorted."""
         return tuple(sorted(name for name in self.members if _LIBRARY.search(name)))
 
+    @cached_property
+    def jit_sources(self) -> tuple[str, ...]:
+        """The HIP sources that the user's machine compiles into kernels, as the recipe names them, sorted."""
+        pattern = self.expected.project.checks.jit_sources
+        return tuple(sorted(self.matching(pattern))) if pattern is not None else ()
+
     def matching(self, pattern: str) -> frozenset[str]:
         """Return the members that a recipe's glob names; ``*`` crosses folders."""
         return frozenset(fnmatch.filter(self.members, pattern))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -56,11 +57,13 @@ def build_wheel(
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
     ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
+    restore: Callable[[], None] | None = None,
 ) -> BuiltWheel:
     """Build one wheel into ``out_dir``.
 
     ``env`` is the build's whole environment, in which all that the build requires is installed, and ``base``
-    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how it ended.
+    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how it ended;
+    ``restore`` then puts tracked files back that the project's own build changes.
     Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
     """
     with _running(
@@ -73,6 +76,7 @@ def build_wheel(
         log=log,
         preloads=preloads,
         clean=clean,
+        restore=restore,
     ) as front_end:
         finished = front_end.run(ConfigureWatch(request, front_end.env), on_line, ran)
         wheel, version = the_wheel(request, front_end.fresh)
@@ -94,6 +98,7 @@ def configure_tree(
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
     ran: Callable[[list[str], Mapping[str, str], Finished], None] | None = None,
+    restore: Callable[[], None] | None = None,
 ) -> None:
     """Run a front end until CMake has configured the build tree, and end it there; see ``build_wheel``.
 
@@ -110,6 +115,7 @@ def configure_tree(
         log=log,
         preloads=preloads,
         clean=clean,
+        restore=restore,
     ) as front_end:
         front_end.run(ConfigureWatch(request, front_end.env, only_configure=True), on_line, ran)
 
@@ -178,6 +184,7 @@ def _running(
     log: Path,
     preloads: Preloads | None,
     clean: bool,
+    restore: Callable[[], None] | None,
 ) -> Iterator[_FrontEnd]:
     """Put the build tree in place for a front end; what that leaves in the source is git's to overlook."""
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -187,8 +194,11 @@ def _running(
     marker = waiting / request.project.name / "running.json"
     with (
         leftovers_excluded(request.source, marker, log, base),
+        contextlib.ExitStack() as ending,
         tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
     ):
+        if restore is not None:
+            ending.callback(restore)
         key = tree_key(request, env, python=python, python_tag=python_tag)
         tree = enter_tree(request, key, waiting, env=base, clean=clean)
         env = steady_cmake(request, python, env)

@@ -20,7 +20,7 @@ from rocm_wheels.process import capture
 _AUTHOR = "The miniature <miniature@rocm-wheels.invalid>"
 _DATE = "1767225600 +0000"  # 2026-01-01
 _RECORD = "repositories.json"
-_LAYOUT = 1  # raise it when this module changes what it makes from the same sources
+_LAYOUT = 2  # raise it when this module changes what it makes from the same sources
 # In the order in which they are made: PyTorch names the commits of all others.
 _BRANCHES = {
     "minigemm": "main",
@@ -32,6 +32,8 @@ _BRANCHES = {
 }
 _RELATED = {"apex": "apex", "vision": "torchvision", "audio": "torchaudio"}
 _SUBMODULE = "third_party/minigemm"
+# Links, which cannot lie here: a checkout on Windows may write files instead.
+_LINKS = {"apex": {"apex/csrc": "../csrc", "apex/op_builder": "../op_builder"}}
 # What a public server allows: to ask for a commit by its name, and for a part of the history.
 _SERVED = "[uploadpack]\n\tallowReachableSHA1InWant = true\n\tallowFilter = true\n"
 
@@ -61,12 +63,13 @@ def make_repositories(
         made: dict[str, Repository] = {}
         for name, branch in _BRANCHES.items():
             files = _read(source / name)
-            links = {}
+            modules = {}
             if name == "pytorch":
                 files |= {f"torch/utils/hipify/{path}": text for path, text in _read(hipify).items()}
                 files |= _pins(made)
-                links = {_SUBMODULE: made["minigemm"].commit}
-            commit = _import(folder / f"{name}.git", branch, files, links, env)
+                modules = {_SUBMODULE: made["minigemm"].commit}
+            tree = _Tree(files, _LINKS.get(name, {}), modules)
+            commit = _import(folder / f"{name}.git", branch, tree, env)
             made[name] = Repository(f"{dest.as_uri()}/{name}.git", branch, commit)
         record = {name: asdict(repository) for name, repository in made.items()}
         (folder / _RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -97,10 +100,17 @@ def _pins(made: Mapping[str, Repository]) -> dict[str, bytes]:
     }
 
 
-def _import(
-    folder: Path, branch: str, files: Mapping[str, bytes], links: Mapping[str, str], env: Mapping[str, str]
-) -> str:
-    """Make a bare repository with one commit of ``files`` and submodule ``links``; return its SHA."""
+@dataclass(frozen=True)
+class _Tree:
+    """What a commit has: contents of files, targets of links, commits of submodules."""
+
+    files: Mapping[str, bytes]
+    links: Mapping[str, str]
+    modules: Mapping[str, str]
+
+
+def _import(folder: Path, branch: str, tree: _Tree, env: Mapping[str, str]) -> str:
+    """Make a bare repository with one commit; return its SHA."""
     clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
     clean |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     what, tip = f"making the repository {folder.name}", "git 2.28 or newer is needed"
@@ -113,10 +123,12 @@ def _import(
         f"commit refs/heads/{branch}\nmark :1\nauthor {who}\ncommitter {who}\n".encode(),
         _data(f"The small {folder.stem}\n".encode()),
     ]
-    for path, content in sorted(files.items()):
+    for path, content in sorted(tree.files.items()):
         mode = "100755" if content.startswith(b"#!") else "100644"
         stream += [f"M {mode} inline {path}\n".encode(), _data(content)]
-    stream += [f"M 160000 {commit} {path}\n".encode() for path, commit in sorted(links.items())]
+    for path, target in sorted(tree.links.items()):
+        stream += [f"M 120000 inline {path}\n".encode(), _data(target.encode())]
+    stream += [f"M 160000 {commit} {path}\n".encode() for path, commit in sorted(tree.modules.items())]
     stream.append(b"get-mark :1\ndone\n")
     load = ["git", "-C", str(folder), "fast-import", "--quiet", "--done"]
     return capture(load, env=clean, stdin=b"".join(stream), check=SourceError, what=what, tip=tip)

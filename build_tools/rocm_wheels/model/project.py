@@ -243,6 +243,7 @@ class Checks(Record):
     import_skipped: str | None = None
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
+    jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
     requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
     files: tuple[str, ...] = ()  # globs: each must match a member
     device_code: tuple[DeviceCode, ...] = ()

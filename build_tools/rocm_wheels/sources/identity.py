@@ -88,7 +88,7 @@ def combined_tree(part: Part, links: Iterable[str], state: State | None) -> tupl
 
     found = side_by_side(below, sorted(modules))
     if not found:
-        return tree, True
+        return tree, tree != part.tree
     digest = hashlib.sha1(tree.encode("ascii"), usedforsecurity=False)
     for path, module_tree in found:
         digest.update(b"\0" + path.encode("utf-8", "surrogateescape") + b"\0" + module_tree.encode("ascii"))

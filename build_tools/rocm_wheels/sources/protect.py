@@ -27,6 +27,7 @@ from rocm_wheels.sources.trees import (
     seed_index,
     seeing_all,
     side_by_side,
+    stage_files,
     temporary_index,
 )
 from rocm_wheels.sources.unfinished import refuse_unfinished
@@ -142,7 +143,7 @@ def changes(part: Part, state: State | None, *, links: bool = False) -> list[tup
     if left is not None and left.uncommitted and left.head == head:
         expected.insert(0, left.tree)
     with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as own:
-        own.text("add", "-A", "--", ".")
+        stage_files(own)
         now = own.text("write-tree")
         found = [_differences(own, "diff-tree", "-r", tree, now, links=links) for tree in expected]
     staged = [_differences(git, "diff-index", "--cached", tree, links=links) for tree in expected]

@@ -20,6 +20,7 @@ from rocm_wheels.sources.trees import (
     repositories,
     seed_index,
     side_by_side,
+    stage_files,
     temporary_index,
 )
 
@@ -144,7 +145,7 @@ def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:
             left.tree if left is not None and left.uncommitted and left.head == head else f"{head}^{{tree}}"
         )
         with temporary_index(git, seed_index(place, head, state, part.path), keep=False) as now:
-            now.text("add", "-A", "--", ".")
+            stage_files(now)
             more, fewer = _lines(now, tree, now.text("write-tree"))
         added, removed = added + more, removed + fewer
     return RepositoryStatus(

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 from rocm_wheels.errors import SourceError
 from rocm_wheels.parallel import each, spread
 from rocm_wheels.sources.git import Git, objects_of, pointed_to
+from rocm_wheels.sources.links import LINK, copied_links
 from rocm_wheels.sources.state import OWN_FOLDER, SIDE_INDEX, Left, State
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
@@ -139,8 +140,17 @@ def seed_index(place: Path, head: str, state: State | None, prefix: str) -> Path
 def snapshot(git: Git, seed: Path | None, *, keep: bool = False) -> str:
     """Return the tree id of the files as they are now: tracked, and untracked but not ignored."""
     with temporary_index(git, seed, keep=keep) as own:
-        own.text("add", "-A", "--", ".")
+        stage_files(own)
         return own.text("write-tree")
+
+
+def stage_files(own: Git) -> None:
+    """Stage the files as they are now; a link that a build replaced by a copy is the link that it was."""
+    links = copied_links(own)
+    own.text("add", "-A", "--", ".")
+    for link in links:
+        own.text("rm", "-r", "-f", "-q", "--cached", "--ignore-unmatch", "--", link.path)
+        own.text("update-index", "--add", "--cacheinfo", f"{LINK},{link.object},{link.path}")
 
 
 def entries(git: Git, tree: str) -> list[Entry]:

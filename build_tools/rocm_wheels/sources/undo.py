@@ -32,6 +32,7 @@ from rocm_wheels.sources.trees import (
     repositories,
     seed_index,
     side_by_side,
+    stage_files,
     temporary_index,
 )
 
@@ -115,7 +116,7 @@ def _look(part: Part, state: State | None, written: Sequence[str]) -> _Before:
     held = part.git.text("for-each-ref", "--format=%(refname) %(objectname)", *_REFS).splitlines()
     side = place / OWN_FOLDER / SIDE_INDEX
     with temporary_index(part.git, seed_index(place, head, state, part.path), keep=True) as own:
-        own.text("add", "-A", "--", ".")
+        stage_files(own)
         if there := [path for path in written if (part.git.directory / path).is_file()]:
             names = "".join(f"{path}\0" for path in there).encode("utf-8", "surrogateescape")
             own.text("update-index", "--add", "-z", "--stdin", stdin=names)

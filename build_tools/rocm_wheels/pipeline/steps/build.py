@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rocm_wheels import log
@@ -32,6 +32,8 @@ from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.process import Finished
 from rocm_wheels.shell import environment_changes
 from rocm_wheels.sources.hold import held
+from rocm_wheels.sources.links import restore_links
+from rocm_wheels.words import counted
 from rocm_wheels.workspace import copy_whole
 
 
@@ -52,6 +54,7 @@ def build(turn: Turn) -> bool:
     step = BuildStep(turn)
     source = turn.facts.request.sources[step.project.name]
     with held(source, what=turn.step.id, env=turn.facts.env):
+        restore_links(source, turn.facts.env)  # of a build that was killed
         return step.run()
 
 
@@ -204,6 +207,7 @@ class BuildStep:
             clean=turn.facts.request.clean,
             on_line=turn.say,
             ran=ran,
+            restore=partial(restore_links, self.planned.request.source, turn.facts.env),
         )
 
     def _keep_ninja_log(self, began: float) -> None:
@@ -278,6 +282,11 @@ class BuildStep:
         """Write the report into the log; set a wheel that failed aside and raise AuditError."""
         with self.turn.log.open("a", encoding="utf-8") as file:
             file.write("\n".join(["", "# checks", *report_lines(report), ""]))
+        if report.jit_sources and not report.targets:
+            sources = counted(len(report.jit_sources), "HIP source")
+            log.note(
+                f"no kernels are compiled into {wheel.path.name}: it brings {sources} for the user's machine"
+            )
         for finding in report.findings:
             if finding.severity == "warning":
                 log.warn(f"{wheel.path.name}: {finding.line()}")

@@ -9,6 +9,6 @@ class FusedSGD:
 
     def step(self, parameters, gradients):
         """Return (HIP's error number, new parameters)."""
-        import amp_C  # built with --cuda_ext
+        import amp_C  # compiled now, where the wheel does not bring it
 
         return amp_C.multi_tensor_sgd(parameters, gradients, self.learning_rate)

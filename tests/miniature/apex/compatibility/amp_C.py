@@ -1,0 +1,9 @@
+"""The fused optimizers' extension under its old name; its first use compiles it."""
+
+
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from apex.op_builder import load
+
+    return getattr(load("amp_C"), name)
