@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rocm_artifacts import library, make_artifacts
+from rocm_artifacts import add, library, make_artifacts
 
 from rocm_wheels.errors import SdkError
 from rocm_wheels.sdk.ask import ask
@@ -379,3 +379,31 @@ def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
         and "has no artifact_manifest.txt" in done.stderr
         and "Traceback" not in done.stderr
     )
+
+
+def test_a_profiler_starts_with_its_libraries_and_modules(tmp_path: Path) -> None:
+    artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
+    add(artifacts, "rocprofiler-systems_run_generic", "p/stage", {
+        "bin/rocprof-sys-run": '#!/bin/sh\necho "$LD_LIBRARY_PATH" "$PYTHONPATH" "$@"\n',
+    }, executable=True)  # fmt: skip
+    add(artifacts, "rocprofiler-systems_lib_generic", "p/stage", {"lib/librocprof-sys-rt.txt": ""})
+    add(artifacts, "rocprofiler-compute_run_generic", "c/stage", {
+        "libexec/rocprofiler-compute/rocprof-compute": "#!/bin/sh\nbasename $(dirname $0)\n",
+    }, executable=True)  # fmt: skip
+    program = artifacts / "rocprofiler-compute_run_generic/c/stage/bin/rocprof-compute"
+    program.parent.mkdir()
+    program.symlink_to("../libexec/rocprofiler-compute/rocprof-compute")
+    dist = build_packages(PackageRequest(artifacts, tmp_path), os.environ)[0].parent
+    write_wheel(WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {}), dist)
+    site = Site(tmp_path, dist, "rocm[profiler]")
+    scripts = site.prefix / "bin"
+    env = {**site.env, "LD_LIBRARY_PATH": "/of/mine"}
+    said = subprocess.run(
+        [scripts / "rocprof-sys-run", "a", "b"], env=env, capture_output=True, text=True, check=True
+    )
+    libraries, modules, *words = said.stdout.split()
+    first, *others = libraries.split(":")
+    assert first.endswith("/_rocm_profiler/lib") and others == ["/of/mine"]
+    assert modules.endswith("/_rocm_profiler/libexec/rocprofiler-compute") and words == ["a", "b"]
+    said = subprocess.run([scripts / "rocprof-compute"], env=env, capture_output=True, text=True, check=True)
+    assert said.stdout == "rocprofiler-compute\n"

@@ -330,3 +330,108 @@ def test_publishing_replaces_in_one_rename(tmp_path: Path, killed: bool) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["dist"]
     put(tmp_path, {"fresh/a": "new"})
     assert publish(tmp_path / "fresh", tmp_path / "dist") is False
+
+
+def metadata_of(wheels: tuple[Path, ...], name: str) -> list[str]:
+    (wheel,) = (wheel for wheel in wheels if wheel.name.startswith(f"{name}-"))
+    with zipfile.ZipFile(wheel) as archive:
+        (member,) = (member for member in archive.namelist() if member.endswith("/METADATA"))
+        return archive.read(member).decode().splitlines()
+
+
+def test_rocm_of_two_platforms_has_the_extras_of_both_and_is_one_wheel(tree: Path, tmp_path: Path) -> None:
+    published = {"linux": ("gfx942", "gfx1100"), "win32": ("gfx1100", "gfx1151")}
+    blas = {"artifact_manifest.txt": f"{BLAS}\n", f"{BLAS}/lib/k.dat": "k"}
+    put(tree, {f"blas_lib_gfx1100/{name}": text for name, text in blas.items()})
+    put(tree, {f"blas_lib_gfx90a/{name}": text for name, text in blas.items()})  # of no family
+    put(tree, PROFILER)
+    linux = make(tree, platform_tag="linux_x86_64", published=published)
+    assert [name for name in (w.name.split("-7")[0] for w in linux) if "device" in name] == [
+        "rocm_sdk_device_gfx1100", "rocm_sdk_device_gfx942",
+    ]  # fmt: skip
+    text = metadata_of(linux, "rocm")
+    for extra in ("device-gfx942", "device-all"):
+        assert f'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "{extra}"' in text
+    assert 'Requires-Dist: rocm-sdk-device-gfx1100==7.1.0; extra == "device-gfx1100"' in text
+    assert 'Requires-Dist: rocm-sdk-device-gfx1151==7.1.0; sys_platform == "win32" and extra == "device-gfx1151"' in text
+    windows = tmp_path / "windows" / "artifacts"
+    tree.rename(tmp_path / "linux-artifacts")
+    put(windows, {
+        str(path.relative_to(tmp_path / "linux-artifacts")): path.read_text()
+        for path in (tmp_path / "linux-artifacts").rglob("*") if path.is_file() and "rocprofiler" not in str(path)
+    })  # fmt: skip
+    put(windows, {f"blas_lib_gfx1151/{name}": text for name, text in blas.items()})
+    put(windows, {"core-hip_lib_generic/hip/stage/bin/hipcc.exe": "MZ"})
+    other = make(windows, platform_tag="win_amd64", published=published)
+    same = [wheel.read_bytes() for wheels in (linux, other) for wheel in wheels if wheel.name.startswith("rocm-7")]
+    assert same[0] == same[1]
+
+
+def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
+    with pytest.raises(SdkError, match="no artifacts for gfx1100"):
+        make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942", "gfx1100")})
+    with pytest.raises(UsageError, match="say two things"):
+        make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942",)}, targets=("gfx942",))
+    wheels = make(tree, platform_tag="linux_x86_64", published={"win32": ("gfx1151",)})
+    text = metadata_of(wheels, "rocm")
+    assert 'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "device"' in text
+
+
+def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rocm_wheels.cli.boundary import run_command
+    from rocm_wheels.cli.main import cli
+
+    out = tree.parent / "out"
+    argv = ["build-python-packages", "--artifact-dir", str(tree), "--dest-dir", str(out), "--no-build-packages"]
+    argv += ["--linux-amdgpu-families", "gfx94X-dcgpu", "--platform-tag", "linux_x86_64"]
+    assert run_command(cli, [*argv, "--windows-amdgpu-families", "gfx1151; gfx1150"]) == 0
+    folders = {Path(line).name for line in capsys.readouterr().out.splitlines()}
+    assert folders == {"rocm", "rocm-sdk-core", "rocm-sdk-devel", "rocm-sdk-libraries", "rocm-sdk-device-gfx942"}
+    assert not (out / "dist").exists() and not list(out.glob(".packages-*"))
+    assert (out / "trees/rocm-sdk-core/_rocm_sdk_core/bin/hipcc").read_text() == "#!/bin/sh\n"
+    text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
+    assert 'rocm-sdk-device-gfx1150==7.1.0; sys_platform == "win32" and extra == "device-gfx1150"' in text
+    assert run_command(cli, [*argv, "--windows-amdgpu-families", ""]) == 0  # of a workflow without Windows
+    text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
+    assert "sys_platform" not in text
+    assert run_command(cli, [*argv, "--windows-amdgpu-families", "gfx115X-none"]) == 2
+    assert "--windows-amdgpu-families" in capsys.readouterr().err
+
+
+def test_what_is_laid_out_is_what_is_packed(tree: Path) -> None:
+    wheels = make(tree, platform_tag="linux_x86_64")
+    for folder in make(tree, platform_tag="linux_x86_64", packed=False):
+        (wheel,) = (w for w in wheels if w.name.startswith(f"{folder.name.replace('-', '_')}-7"))
+        with zipfile.ZipFile(wheel) as archive:
+            packed = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
+        assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == packed
+
+
+PROFILER = {
+    "rocprofiler-systems_run_generic/artifact_manifest.txt": "p/stage\n",
+    "rocprofiler-systems_run_generic/p/stage/bin/rocprof-sys-run": "#!/bin/sh\n",
+    "rocprofiler-systems_run_generic/p/stage/bin/other": "#!/bin/sh\n",
+    "rocprofiler-compute_run_generic/artifact_manifest.txt": "c/stage\n",
+    "rocprofiler-compute_run_generic/c/stage/libexec/rocprofiler-compute/rocprof-compute": "#!/bin/sh\n",
+}
+
+
+def test_the_profilers_are_a_package_of_linux(tree: Path) -> None:
+    assert not [line for line in metadata_of(make(tree, platform_tag="linux_x86_64"), "rocm") if "profiler" in line]
+    put(tree, PROFILER)
+    link = tree / "rocprofiler-compute_run_generic/c/stage/bin/rocprof-compute"
+    link.parent.mkdir()
+    link.symlink_to("../libexec/rocprofiler-compute/rocprof-compute")
+    wheels = make(tree, platform_tag="linux_x86_64")
+    assert 'Requires-Dist: rocm-profiler==7.1.0; extra == "profiler"' in metadata_of(wheels, "rocm")
+    assert "Requires-Dist: rocm-sdk-core==7.1.0" in metadata_of(wheels, "rocm_profiler")
+    (wheel,) = (wheel for wheel in wheels if wheel.name.startswith("rocm_profiler-"))
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("rocm_profiler-7.1.0.dist-info/entry_points.txt").decode().splitlines()[1:] == [
+            "rocprof-compute = rocm_profiler._cli:rocprof_compute",
+            "rocprof-sys-run = rocm_profiler._cli:rocprof_sys_run",
+        ]
+        assert b"'libexec/rocprofiler-compute/rocprof-compute'" in archive.read("rocm_profiler/_tools.py")
+    both = {"linux": ("gfx942",), "win32": ("gfx1151",)}
+    text = metadata_of(make(tree, platform_tag="linux_x86_64", published=both), "rocm")
+    assert 'Requires-Dist: rocm-profiler==7.1.0; sys_platform == "linux" and extra == "profiler"' in text

@@ -60,7 +60,7 @@ def targets_of(text: str) -> tuple[str, ...]:
     """Return the targets of ``--amdgpu-targets``. Raises UsageError."""
     from rocm_wheels.model.gfx import parse_targets
 
-    return parse_targets(text) if text.strip() else ()
+    return parse_targets(text, what="--amdgpu-targets") if text.strip() else ()
 
 
 def workflow_run(given: Mapping[str, Any], platform: str) -> WorkflowRun:

@@ -13,6 +13,13 @@ def _targets(_context: click.Context, _option: click.Parameter, value: str) -> t
     return tuple(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
 
 
+def _families(_context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    from rocm_wheels.model.gfx import parse_targets
+
+    text = ",".join(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
+    return parse_targets(text, what=option.opts[0]) if text else ()
+
+
 @click.command("build-python-packages")
 @click.option("--artifact-dir", type=GivenPath(), help="Artifacts of a ROCm build.")
 @click.option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
@@ -32,6 +39,20 @@ def _targets(_context: click.Context, _option: click.Parameter, value: str) -> t
     show_default=True,
     help="Compress the archive in rocm-sdk-devel with xz: smaller, and much slower to make.",
 )
+@click.option(
+    "--build-packages/--no-build-packages",
+    default=True,
+    show_default=True,
+    help="Pack wheels; else their content is laid out in folders below trees.",
+)
+@click.option(
+    "--linux-amdgpu-families", "linux", default="", callback=_families, metavar="FAMILY,…",
+    help="Families that a release has packages for on Linux: rocm has the extras of both platforms.",
+)
+@click.option(
+    "--windows-amdgpu-families", "windows", default="", callback=_families, metavar="FAMILY,…",
+    help="The same, on Windows.",
+)  # fmt: skip
 def command(  # noqa: PLR0917 - one parameter an option
     artifact_dir: Path | None,
     from_prefix: Path | None,
@@ -42,8 +63,11 @@ def command(  # noqa: PLR0917 - one parameter an option
     platform_tag: str,
     wheel_compression: bool,
     devel_tarball_compression: bool,
+    build_packages: bool,
+    linux: tuple[str, ...],
+    windows: tuple[str, ...],
 ) -> None:
-    """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>.
+    """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>, and rocm-profiler.
 
     They are made from the artifacts of a ROCm build, or from an installed ROCm.
 
@@ -51,7 +75,8 @@ def command(  # noqa: PLR0917 - one parameter an option
     """
     from rocm_wheels.cli.boundary import environment
     from rocm_wheels.errors import UsageError
-    from rocm_wheels.sdk.build_packages import PackageRequest, build_packages
+    from rocm_wheels.sdk.build_packages import PackageRequest
+    from rocm_wheels.sdk.build_packages import build_packages as make_packages
 
     source = artifact_dir or from_prefix
     if source is None or (artifact_dir and from_prefix):
@@ -66,6 +91,8 @@ def command(  # noqa: PLR0917 - one parameter an option
         platform_tag=platform_tag,
         compress_wheels=wheel_compression,
         compress_devel=devel_tarball_compression,
+        published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
+        packed=build_packages,
     )
-    for wheel in build_packages(request, environment()):
+    for wheel in make_packages(request, environment()):
         click.echo(wheel)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels import log
@@ -24,6 +24,7 @@ from rocm_wheels.sdk.wheel_writer import (
     WheelPlan,
     publish,
     refuse_strangers,
+    write_folder,
     write_wheel,
 )
 from rocm_wheels.workspace import exclusive
@@ -38,7 +39,10 @@ _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 class PackageRequest:
     """What to make. Empty ``version``, ``targets``, ``platform_tag``: what artifacts and machine say.
 
-    ``source`` is a folder of artifacts, or with ``installed`` that of an installed ROCm.
+    ``source`` is a folder of artifacts, or with ``installed`` that of an installed ROCm. ``published`` are
+    the targets that packages are made for on each platform (``linux``, ``win32``), in this run or another
+    one: of this platform all must be there, and the extras of ``rocm`` are those of both. Without
+    ``packed`` the content of every wheel is laid out as a folder.
     """
 
     source: Path
@@ -50,6 +54,8 @@ class PackageRequest:
     compress_wheels: bool = True
     compress_devel: bool = False
     installed: bool = False
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    packed: bool = True
 
 
 def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -60,6 +66,8 @@ def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Pat
     each other; UsageError: an option that cannot be used.
     """
     package_set = read_package_set(request)
+    if not request.packed:
+        return _lay_out(package_set, request.destination, env)
     destination = request.destination
     with _whole_or_gone(destination), exclusive(destination, what="making ROCm packages"):
         for left in destination.glob(".packages-*"):
@@ -77,6 +85,25 @@ def build_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Pat
     news = "" if changed else ", as before"
     log.note(f"{len(names)} packages of ROCm {package_set.version} in {dist}{news}")
     return tuple(dist / name for name in names)
+
+
+def _lay_out(package_set: PackageSet, destination: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write the content of all packages as folders below ``<destination>/trees``; they appear together."""
+    trees = destination / "trees"
+    with _whole_or_gone(destination), exclusive(destination, what="making ROCm packages"):
+        for left in destination.glob(".packages-*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
+            work, fresh, old = (Path(name) / part for part in ("work", "trees", "old"))
+            work.mkdir()
+            plans = plan_wheels(package_set, work, env)
+            for plan in plans:
+                write_folder(plan, fresh / plan.distribution)
+            if trees.exists():
+                trees.rename(old)
+            fresh.rename(trees)
+    log.note(f"{len(plans)} packages of ROCm {package_set.version} in {trees}, not packed")
+    return tuple(sorted(trees / plan.distribution for plan in plans))
 
 
 @contextlib.contextmanager
@@ -105,19 +132,23 @@ def read_package_set(request: PackageRequest) -> PackageSet:
         raise UsageError(
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
         )
+    platform_tag = _platform_tag(request.platform_tag)
     package_set = PackageSet(
         artifacts=artifacts,
         version=_version(request.version, build),
         suffix=request.suffix,
-        targets=_targets(artifacts, request.targets),
-        platform_tag=_platform_tag(request.platform_tag),
+        targets=_targets(artifacts, _wanted_targets(request, platform_tag)),
+        platform_tag=platform_tag,
+        published=request.published,
         compress_devel=request.compress_devel,
         default_epoch=DEFAULT_EPOCH,
     )
+    if request.published:
+        there = targets_of(a for a in artifacts if a.name in tables.LIBRARIES and a.component == "lib")
+        if left := [target for target in there if target not in package_set.targets]:
+            log.warn(f"no packages for {', '.join(left)}, which are of none of the families of this platform")
     for artifact in artifacts:
-        if artifact.name in tables.PROFILER and artifact.component in ("lib", "run"):
-            log.warn(f"{artifact.folder.name} is left out: rocm-profiler is not made yet")
-        elif not tables.is_known(artifact) and artifact.component in ("lib", "run"):
+        if not tables.is_known(artifact) and artifact.component in ("lib", "run"):
             log.warn(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
     return package_set
 
@@ -214,6 +245,16 @@ def _targets(artifacts: Sequence[Artifact], wanted: tuple[str, ...]) -> tuple[st
             tip="the artifacts are of different builds; or choose with --targets",
         )
     return promised
+
+
+def _wanted_targets(request: PackageRequest, platform_tag: str) -> tuple[str, ...]:
+    """Return the targets that packages are wanted for; none: all that there are. Raises UsageError."""
+    published = request.published.get("win32" if platform_tag.startswith("win") else "linux", ())
+    if published and request.targets:
+        raise UsageError(
+            "--targets and the families of this platform say two things", tip="leave one of them out"
+        )
+    return request.targets or published
 
 
 def _promised(artifacts: Sequence[Artifact]) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import filecmp
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError, UsageError
 from rocm_wheels.sdk import tables
-from rocm_wheels.sdk.artifacts import Artifact, Entry, Tree, merge, requirements
+from rocm_wheels.sdk.artifacts import Artifact, Entry, Tree, merge, requirements, sort_targets
 from rocm_wheels.sdk.devel import devel_links, device_links, write_tar
 from rocm_wheels.sdk.runtime import Runtime, library_homes, prepare, runtime
 from rocm_wheels.sdk.wheel_writer import LATEST, Member, WheelPlan
@@ -32,6 +32,26 @@ class PackageSet:
     platform_tag: str
     compress_devel: bool
     default_epoch: int
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def python_platform(self) -> str:
+        """What ``sys.platform`` is where the packages are installed."""
+        return "win32" if self.platform_tag.startswith("win") else "linux"
+
+    def device_pins(self) -> dict[str, str]:
+        """Return the requirement on the package of every target, of either platform.
+
+        One that a platform has not is required on the other alone; the same families on both platforms give
+        the same requirements.
+        """
+        by_platform = {self.python_platform: self.targets, **self.published}
+        pins = {}
+        for target in sort_targets(target for targets in by_platform.values() for target in targets):
+            having = [platform for platform, targets in by_platform.items() if target in targets]
+            only = f'; sys_platform == "{having[0]}"' if len(having) < len(by_platform) else ""
+            pins[target] = self.pin(f"rocm-sdk-device-{target}") + only
+        return pins
 
     def module(self, package: str) -> str:
         """Return the folder that a package's ROCm tree is installed in."""
@@ -75,6 +95,10 @@ def plan_wheels(wanted: PackageSet, work: Path, env: Mapping[str, str]) -> tuple
     for target, device in devices.items():
         members = prepare(device, library_homes(core, libraries, device), work, env)
         plans.append(_device_wheel(wanted, target, device, members))
+    if profiler_from := [a for a in wanted.artifacts if tables.in_profiler(a)]:
+        profiler = runtime(f"_rocm_profiler{wanted.suffix}", merge(profiler_from))
+        members = prepare(profiler, library_homes(core, profiler), work, env)
+        plans.append(_profiler(wanted, profiler, members, requirements(profiler_from)))
     return tuple(plans)
 
 
@@ -83,7 +107,8 @@ def _meta(wanted: PackageSet) -> WheelPlan:
     files["rocm_sdk/_dist_info.py"] = _python(
         "What this distribution is.", __version__=wanted.version, SUFFIX=wanted.suffix
     )
-    devices = {f"device-{target}": (wanted.pin(f"rocm-sdk-device-{target}"),) for target in wanted.targets}
+    devices = {f"device-{target}": (pin,) for target, pin in wanted.device_pins().items()}
+    profiler = {"profiler": (_profiler_pin(wanted),)} if _has_profiler(wanted) else {}
     everything = tuple(pin for pins in devices.values() for pin in pins)
     return WheelPlan(
         distribution="rocm",
@@ -95,6 +120,7 @@ def _meta(wanted: PackageSet) -> WheelPlan:
         extras={
             "libraries": (wanted.pin("rocm-sdk-libraries"),),
             "devel": (wanted.pin("rocm-sdk-devel"),),
+            **profiler,
             # A wheel cannot look at the machine that it is installed on: without a name, all of them.
             "device": everything,
             "device-all": everything,
@@ -148,6 +174,46 @@ def _libraries(wanted: PackageSet, members: dict[str, Member], requires: tuple[s
         tag=wanted.platform,
         files={**_template("rocm_sdk_libraries"), **members, f"{module}/__init__.py": Member(b"")},
         requires=(wanted.pin("rocm-sdk-core"), *requires),
+        description=_DESCRIPTION,
+    )
+
+
+def _has_profiler(wanted: PackageSet) -> bool:
+    """Tell whether there is a ``rocm-profiler``: that of this run, or of Linux, where both publish."""
+    made = any(tables.in_profiler(artifact) for artifact in wanted.artifacts)
+    return made or (wanted.python_platform == "win32" and "linux" in wanted.published)
+
+
+def _profiler_pin(wanted: PackageSet) -> str:
+    both = len({wanted.python_platform, *wanted.published}) > 1
+    return wanted.pin("rocm-profiler") + ('; sys_platform == "linux"' if both else "")
+
+
+def _profiler(
+    wanted: PackageSet, profiler: Runtime, members: dict[str, Member], requires: tuple[str, ...]
+) -> WheelPlan:
+    tools = {}
+    for path in sorted(profiler.files):
+        if path.startswith(tables.PROFILER_TOOLS):
+            name = path.rpartition("/")[2]
+            beside = f"{tables.PROFILER_PROGRAMS}/{name}"
+            tools[name] = (tables.python_name(name), beside if beside in profiler.files else path)
+    files = {
+        **_template("rocm_profiler"),
+        **members,
+        f"{profiler.module}/__init__.py": Member(b""),
+        "rocm_profiler/_tools.py": _python(
+            "The programs of this package.", SUFFIX=wanted.suffix, TOOLS=tools
+        ),
+    }
+    return WheelPlan(
+        distribution="rocm-profiler",
+        version=wanted.version,
+        summary="ROCm: rocprofiler-systems and rocprofiler-compute",
+        tag=wanted.platform,
+        files=files,
+        requires=(wanted.pin("rocm-sdk-core"), *requires),
+        scripts={name: f"rocm_profiler._cli:{function}" for name, (function, _) in tools.items()},
         description=_DESCRIPTION,
     )
 

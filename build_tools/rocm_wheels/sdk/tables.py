@@ -31,7 +31,13 @@ DEVEL_ONLY = frozenset({
     "rocshmem", "rocwmma",
 })  # fmt: skip
 PROFILER = frozenset({"rocprofiler-compute", "rocprofiler-systems"})
-"""Packaged as ``rocm-profiler`` by ROCm; in none of our packages yet."""
+"""Of ``rocm-profiler``, which Linux alone has."""
+
+PROFILER_TOOLS = ("bin/rocprof-compute", "bin/rocprof-sys-")
+"""How the paths of its programs begin."""
+
+PROFILER_PROGRAMS = "libexec/rocprofiler-compute"
+"""Where the program of Python is that ``bin/rocprof-compute`` leads to, beside its modules."""
 
 NOT_IN_DEVEL = frozenset({"dbg", "test"})
 """Debug symbols are gigabytes; host-only test programs cannot run without device code."""
@@ -104,6 +110,11 @@ def in_device(artifact: Artifact, target: str) -> bool:
     return artifact.target == target and artifact.name in LIBRARIES and artifact.component == "lib"
 
 
+def in_profiler(artifact: Artifact) -> bool:
+    """Tell whether an artifact goes into ``rocm-profiler``."""
+    return artifact.generic and artifact.name in PROFILER and artifact.component in ("lib", "run")
+
+
 def in_devel(artifact: Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-devel``."""
     return artifact.generic and artifact.name not in PROFILER and artifact.component not in NOT_IN_DEVEL
@@ -111,7 +122,7 @@ def in_devel(artifact: Artifact) -> bool:
 
 def is_known(artifact: Artifact) -> bool:
     """Tell whether a table above names the artifact."""
-    return artifact.name in CORE | CORE_LIBRARIES_ONLY | LIBRARIES | DEVEL_ONLY
+    return artifact.name in CORE | CORE_LIBRARIES_ONLY | LIBRARIES | DEVEL_ONLY | PROFILER
 
 
 def python_name(tool: str) -> str:

@@ -97,6 +97,21 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, co
     return target
 
 
+def write_folder(plan: WheelPlan, folder: Path) -> None:
+    """Write the content of a wheel into a new folder, with METADATA and without RECORD. Raises SdkError."""
+    try:
+        for name, member in {**plan.files, **_metadata(plan)}.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(member.source, bytes):
+                target.write_bytes(member.source)
+            else:
+                shutil.copyfile(member.source, target)
+            target.chmod(0o755 if member.executable else 0o644)
+    except OSError as cause:
+        raise SdkError(f"{folder} cannot be written") from cause
+
+
 def _add(archive: zipfile.ZipFile, name: str, member: Member, epoch: int, compress: bool) -> tuple[str, str]:
     """Stream one member into the archive; its digest and size for RECORD."""
     info = zipfile.ZipInfo(name, time.gmtime(max(epoch, _EARLIEST))[:6])
@@ -130,7 +145,7 @@ def _metadata(plan: WheelPlan) -> dict[str, Member]:
     ]
     for extra, requirements in sorted(plan.extras.items()):
         lines.append(f"Provides-Extra: {extra}")
-        lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
+        lines += [f"Requires-Dist: {_of_extra(requirement, extra)}" for requirement in requirements]
     if plan.description:
         lines += ["Description-Content-Type: text/markdown", "", plan.description.rstrip()]
     pure = plan.tag.endswith("-any")
@@ -142,6 +157,11 @@ def _metadata(plan: WheelPlan) -> dict[str, Member]:
         scripts = [f"{name} = {target}" for name, target in sorted(plan.scripts.items())]
         found["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
     return {f"{plan.dist_info}/{name}": Member(text.encode()) for name, text in sorted(found.items())}
+
+
+def _of_extra(requirement: str, extra: str) -> str:
+    name, _, marker = requirement.partition(";")
+    return f'{name}; {marker.strip()} and extra == "{extra}"' if marker else f'{name}; extra == "{extra}"'
 
 
 def publish(fresh: Path, target: Path) -> bool:

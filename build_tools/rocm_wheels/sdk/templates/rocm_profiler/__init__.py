@@ -1,0 +1,1 @@
+"""ROCm's profilers of applications: rocprofiler-systems and rocprofiler-compute."""
