@@ -17,7 +17,7 @@ from rocm_wheels.compile.failure import BuildFailed
 from rocm_wheels.compile.generated import leftovers_excluded
 from rocm_wheels.compile.rocm_init import Preloads, ask_preloads, write_generated
 from rocm_wheels.errors import BuildError, RocmWheelsError, SdkError
-from rocm_wheels.model.project import Build, Project
+from rocm_wheels.model.project import Build, Project, Versioning
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
@@ -49,6 +49,18 @@ def test_a_wheel_of_another_name_never_reaches_the_output(make: Make, source: Pa
     with pytest.raises(BuildError, match=r"must make a wheel of small, and made other-1\.0"):
         make()
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_project_that_nothing_tells_its_version_keeps_its_own(
+    recipe: Project, make: Make, source: Path
+) -> None:
+    setup = source / "setup.py"
+    setup.write_text(setup.read_text().replace('os.environ["BUILD_VERSION"]', '"1.0"'))
+    keeps = recipe.model_copy(update={"version": Versioning()})
+    assert make(project=keeps, version=None).version == "1.0"
+    suffixed = recipe.model_copy(update={"version": Versioning(suffix_variable="SMALL_SUFFIX")})
+    with pytest.raises(BuildError):
+        make(project=suffixed, version=None)
 
 
 def test_a_pep_517_build(recipe: Project, make: Make, source: Path) -> None:

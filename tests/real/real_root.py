@@ -1,6 +1,6 @@
 """A root of Debian unstable with a C++ compiler, PyTorch's system libraries, and ROCm laid out as AMD does.
 
-Made once in a work folder (``root/`` and ``opt-rocm/``, about 10 GB) and kept. It takes root rights,
+Made once in a work folder (``root/`` and ``inside/opt-rocm/``, 10 GB) and kept. It takes root rights,
 mmdebstrap and the Debian archive. ROCm is installed there, laid out as ``opt-rocm`` by ``lay_out_rocm.py``,
 and removed from the root again, so that a build finds ROCm in its Python packages or nowhere.
 """
@@ -47,8 +47,8 @@ def missing_for_root() -> str | None:
 
 
 def make_root(work: Path) -> Path:
-    """Make ``root`` and ``opt-rocm`` in a work folder, unless they are there; returns the root."""
-    root, rocm = work / "root", work / "opt-rocm"
+    """Make ``root`` and ``inside/opt-rocm`` in a work folder, unless they are there; returns the root."""
+    root, rocm = work / "root", work / "inside/opt-rocm"
     if not (root / "etc/debian_version").exists():
         part = work / "root.part"
         shutil.rmtree(part, ignore_errors=True)
@@ -61,7 +61,7 @@ def make_root(work: Path) -> Path:
         with mounted(root, {}):
             run_inside(root, "apt-get update")
             run_inside(root, install_line(ROCM))
-            part = work / "opt-rocm.part"
+            part = rocm.with_name("opt-rocm.part")
             shutil.rmtree(part, ignore_errors=True)
             lay_out_rocm.lay_out(root, part)
             run_inside(root, f"dpkg --purge --force-depends {' '.join(lay_out_rocm.list_packages(root))}")
@@ -121,10 +121,10 @@ def mounted(root: Path, folders: dict[Path, str]) -> Iterator[None]:
         yield
 
 
-def run_inside(root: Path, line: str) -> str:
-    """Run a shell line in the root and return what it prints; CalledProcessError with its output."""
+def run_inside(root: Path, line: str, home: Path = Path("/root")) -> str:
+    """Run a shell line in the root and return what it prints; RuntimeError with its last lines."""
     env = {
-        "HOME": "/root", "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
+        "HOME": str(home), "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
     }  # fmt: skip

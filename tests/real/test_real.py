@@ -26,6 +26,7 @@ WORK = Path(os.environ.get("ROCM_WHEELS_REAL_WORK", "~/.cache/rocm-wheels-real")
 TARGETS = ("gfx1100", "gfx90a", "gfx1030")
 TARGET = TARGETS[0]
 KERNELS = ("ActivationGeluKernel", "FillKernel", "UnaryOpsKernel")
+INSIDE = WORK / "inside"  # what the root sees; one mount, so that installers can link files from their cache
 
 # Debian's sources come without third_party: its libraries are taken. What two cores have no time for is off.
 SETTINGS = {
@@ -48,7 +49,7 @@ class Chain:
         """Run a shell line in the clone, inside the root; its output."""
         begin = time.monotonic()
         try:
-            return real_root.run_inside(self.root, f"cd {WORK}/tool; {env} {line}")
+            return real_root.run_inside(self.root, f"cd {INSIDE}/tool; {env} {line}", home=INSIDE / "home")
         finally:
             sys.stderr.write(f"{time.monotonic() - begin:7.1f} s  {line[:110]}\n")
 
@@ -56,25 +57,26 @@ class Chain:
         """Return the words of ``build`` and ``plan``, but for where the wheels go."""
         settings = " ".join(f"--set-env pytorch:{name}={value}" for name, value in SETTINGS.items())
         return (
-            f"--only pytorch --pytorch-dir {WORK}/src/pytorch --work-dir {WORK}/work --install-rocm"
-            f" --find-links {WORK}/sdk/dist --pytorch-rocm-arch {TARGET} {settings}"
+            f"--only pytorch --pytorch-dir {INSIDE}/src/pytorch --work-dir {INSIDE}/work --install-rocm"
+            f" --find-links {INSIDE}/sdk/dist --pytorch-rocm-arch {TARGET} {settings}"
         )
 
     @property
     def tree(self) -> Path:
         """The source tree of torch."""
-        return WORK / "src/pytorch"
+        return INSIDE / "src/pytorch"
 
 
 @pytest.fixture(scope="module")
 def chain() -> Iterator[Chain]:
     if reason := real_root.missing_for_root():
         pytest.skip(reason)
-    WORK.mkdir(parents=True, exist_ok=True)
+    for name in ("home", "work", "sdk"):
+        (INSIDE / name).mkdir(parents=True, exist_ok=True)
     root = real_root.make_root(WORK)
-    real_root.make_sources(root, WORK / "src")
-    with real_root.mounted(root, {WORK / name: str(WORK / name) for name in make_folders()}):
-        take_commit(WORK / "tool")
+    real_root.make_sources(root, INSIDE / "src")
+    with real_root.mounted(root, {INSIDE: str(INSIDE)}):
+        take_commit(INSIDE / "tool")
         chain = Chain(root)
         chain.run("python3 build_tools/quickstart.py setup")
         yield chain
@@ -88,20 +90,12 @@ def take_commit(tool: Path) -> None:
     real_root.run(["git", "-C", str(tool), "checkout", "-q", "--force", "FETCH_HEAD"])
 
 
-def make_folders() -> tuple[str, ...]:
-    """Make the folders of the work that the root sees, and return their names."""
-    names = ("src", "work", "sdk", "opt-rocm", "tool")
-    for name in names:
-        (WORK / name).mkdir(exist_ok=True)
-    return names
-
-
 @pytest.fixture(scope="module")
 def sdk(chain: Chain) -> Path:
     """Make ROCm's Python packages from the installed ROCm."""
-    dist = WORK / "sdk/dist"
+    dist = INSIDE / "sdk/dist"
     if not dist.exists():
-        words = f"--from-prefix {WORK}/opt-rocm --dest-dir {WORK}/sdk --targets {','.join(TARGETS)}"
+        words = f"--from-prefix {INSIDE}/opt-rocm --dest-dir {INSIDE}/sdk --targets {','.join(TARGETS)}"
         chain.run(f"python3 build_tools/build_python_packages.py {words} --no-wheel-compression")
     return dist
 
@@ -109,7 +103,7 @@ def sdk(chain: Chain) -> Path:
 @pytest.fixture(scope="module")
 def hipified(chain: Chain) -> Path:
     """Check torch out and hipify it."""
-    line = f"--gitrepo-origin file://{WORK}/src/upstream --repo-hashtag release/2.6 --repo {WORK}/src"
+    line = f"--gitrepo-origin file://{INSIDE}/src/upstream --repo-hashtag release/2.6 --repo {INSIDE}/src"
     chain.run(f"python3 repos/pytorch_torch_repo.py checkout {line}")
     return chain.tree
 
@@ -118,11 +112,11 @@ def hipified(chain: Chain) -> Path:
 def configured(chain: Chain, sdk: Path, hipified: Path) -> Path:
     """Install ROCm, and run CMake's configure step, by the steps of a plan."""
     door = ".venv/bin/rocm-wheels"
-    chain.run(f"{door} plan {chain.build_words()} --output-dir {WORK}/work/dist -o {WORK}/work/plan.json")
-    plan = json.loads((WORK / "work/plan.json").read_text())
+    chain.run(f"{door} plan {chain.build_words()} --output-dir {INSIDE}/work/dist -o {INSIDE}/work/plan.json")
+    plan = json.loads((INSIDE / "work/plan.json").read_text())
     for step in plan["steps"]:
         if not step["id"].startswith("build-"):
-            chain.run(f"{door} run-step {step['id']} --plan {WORK}/work/plan.json")
+            chain.run(f"{door} run-step {step['id']} --plan {INSIDE}/work/plan.json")
     return hipified / "build"
 
 
@@ -138,7 +132,7 @@ def test_packages_hold_the_kernels_of_their_target(sdk: Path) -> None:
 def test_hipify_again_changes_nothing(chain: Chain, hipified: Path) -> None:
     head = (hipified / ".git/HEAD").read_text()
     before = real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"])
-    chain.run(f"python3 repos/pytorch_torch_repo.py hipify --repo {WORK}/src")
+    chain.run(f"python3 repos/pytorch_torch_repo.py hipify --repo {INSIDE}/src")
     assert (hipified / ".git/HEAD").read_text() == head
     assert real_root.run(["git", "-C", str(hipified), "rev-parse", "HEAD"]) == before
 
@@ -150,7 +144,7 @@ def test_configures_with_rocm(configured: Path) -> None:
 
 
 def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -> None:
-    python = next((WORK / "work/environments").glob("*/bin/python"))
+    python = next((INSIDE / "work/environments").glob("*/bin/python"))
     rocm = chain.run(f"{python} -m rocm_sdk path --root").strip().splitlines()[-1]
     bitcode = f"{rocm}/lib/llvm/amdgcn/bitcode"
     env = f"export ROCM_PATH={rocm} HIP_DEVICE_LIB_PATH={bitcode} PATH={python.parent}:$PATH;"
@@ -160,9 +154,9 @@ def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -
     architectures = "".join(f"--offload-arch={target} " for target in TARGETS)
     for kernel in KERNELS:
         script = (scripts / f"torch_hip_generated_{kernel}.hip.o.cmake").read_text()
-        own = WORK / "work" / f"{kernel}.cmake"
+        own = INSIDE / "work" / f"{kernel}.cmake"
         own.write_text(script.replace(f"--offload-arch={TARGET}", architectures.strip().replace(" ", ";")))
-        made = WORK / "work" / f"{kernel}.o"
+        made = INSIDE / "work" / f"{kernel}.o"
         words = f"-D build_configuration:STRING=RELEASE -D generated_file:STRING={made}"
         chain.run(f"cd {scripts} && cmake {words} -P {own}", env)
         listed = json.loads(chain.run(f".venv/bin/rocm-wheels targets --json {made}"))
@@ -170,7 +164,7 @@ def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -
 
 
 def test_targets_of_the_real_libraries(chain: Chain) -> None:
-    libraries = " ".join(f"{WORK}/opt-rocm/lib/{name}" for name in ("librocrand.so.1", "librocfft.so.0"))
+    libraries = " ".join(f"{INSIDE}/opt-rocm/lib/{name}" for name in ("librocrand.so.1", "librocfft.so.0"))
     listed = chain.run(f".venv/bin/rocm-wheels targets {libraries}")
     assert "gfx90a" in listed
     assert "gfx1100" in listed

@@ -249,13 +249,18 @@ def _version_variables(request: BuildRequest) -> tuple[str, ...]:
 
 
 def _version_fits(request: BuildRequest, version: Version) -> bool:
-    """Compare with what was asked for. torch adds ``.post<n>`` for a build number above 1."""
+    """Compare with what was asked for. torch adds ``.post<n>`` for a build number above 1.
+
+    A project whose recipe names nothing that tells it keeps its own version.
+    """
     if request.version is not None:
         again = f"{request.version}.post{request.build_number}"
         return version in (
             Version(request.version),
             *([Version(again)] if int(request.build_number) > 1 else []),
         )
+    if request.project.version.suffix_variable is None:
+        return True
     local = local_part(request.suffix)
     return not local or f".{version.local or ''}".endswith(f".{local}")
 

@@ -138,7 +138,8 @@ class Versioning(Record):
     """How a build learns its version.
 
     ``file`` holds the base version (relative to the tree); without it the project makes
-    its own and only ``suffix_variable`` is set. ``variables`` receive the whole version.
+    its own and only ``suffix_variable`` is set (without that, too, the wheel keeps the project's own).
+    ``variables`` receive the whole version.
     ``stated``: where a project that makes its own says which; only a lock reads it.
     """
 
