@@ -237,6 +237,56 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
         plan_parts(suite, Selection("full"), *asked, {**env, "LISTER": "3"})
 
 
+def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
+    """What run_test.py is told, and what is taken from what it lists or people name."""
+    tests, python = sources / "test", Path(sys.executable)
+    (tests / "distributed").mkdir()
+    for name in ("test_quantization", "test_jit_legacy", "distributed/test_store"):
+        (tests / f"{name}.py").write_text("")
+    (tests / "run_test.py").write_text(
+        "import sys\n"
+        "print('Name: tests to run (est. time: 0.0min)')\n"
+        "print('    test_mini 1/1')\n"
+        "if '--exclude-quantization-tests' not in sys.argv: print('    test_quantization 1/1')\n"
+        "if '--exclude-jit-executor' not in sys.argv: print('    test_jit_legacy 1/1')\n"
+        "if '--exclude-distributed-tests' not in sys.argv: print('    distributed/test_store 1/1')\n"
+    )
+    suites, env = torch_tests().suites, dict(os.environ)
+
+    def files(suite: str, include: tuple[str, ...] = (), **kinds: bool) -> list[str]:
+        exclusions = {kind.replace("_", "-"): leave_out for kind, leave_out in kinds.items()}
+        chosen = Selection(suite=suite, include=include, exclusions=exclusions)
+        return [part.file for part in plan_parts(suites[suite], chosen, tests, python, env)[0]]
+
+    store = "distributed/test_store"
+    assert files("full") == ["test_mini"]
+    assert files("full", quantization=False) == ["test_mini", "test_quantization"]
+    assert files("full", distributed=False, jit_executor=False) == ["test_mini", "test_jit_legacy", store]
+    kinds = {"quantization": True, "jit_executor": True, "distributed": True}
+    assert files("distributed", **kinds) == ["test_mini", store]
+    named = ("test_mini", "test_quantization", store)
+    assert files("default", named, quantization=True, distributed=True) == ["test_mini"]
+    with pytest.raises(UsageError, match="--no-exclude-quantization: the suite default names its files"):
+        files("default", named, quantization=False)
+
+
+def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: Path) -> None:
+    order = an_order(sources, "test_mini")
+    rows = [row.model_copy(update={"torch": "<9"}) for row in order.table.known[:1]]
+    debug = replace(
+        order,
+        chosen=Selection(debug=True, known_as="8.1", cache=True),
+        table=order.table.model_copy(update={"known": tuple(rows)}),
+    )
+    (mini,) = run_on(debug, a_place(), tmp_path / "known", lambda _: None).parts
+    assert mini.counts == {"passed": 1, "known": 1}
+    assert (sources / ".pytest_cache").is_dir()
+    every = replace(debug, chosen=Selection(debug=True, known_as="all"))
+    assert run_on(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts == mini.counts
+    none = replace(debug, chosen=Selection(debug=True))  # the torch that is installed: nothing is known of it
+    assert run_on(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
+
+
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
     """Write a wheel of a torch that does nothing, and install it into ``place``."""
     inside = {
@@ -302,6 +352,36 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
         assert isinstance(refused.exception, UsageError) and wrong[0].split("=")[0] in str(refused.exception)
     (sources / "version.txt").write_text("9.8.0a0\n")
     assert "9.9.0 is installed" in str(call().exception)
+
+
+def test_without_arguments_the_tests_are_those_of_the_checkout(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch without a lock inside: its tests are where torch is checked out to, if it is that torch's."""
+    install_torch(tmp_path / "site", lock=None)
+    for name in torch_tests().suites["default"].named:
+        (sources / "test" / f"{name}.py").write_text("def test_it():\n    pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def call() -> Any:
+        return CliRunner().invoke(command, [], standalone_mode=False)
+
+    monkeypatch.setattr("rocm_wheels.model.names.recipes_folder", lambda: tmp_path / "elsewhere")
+    assert "has no lock inside" in str(call().exception)
+    monkeypatch.setattr("rocm_wheels.model.names.recipes_folder", lambda: tmp_path)
+    git(sources, "init", "-q")
+    git(sources, "add", ".")
+    git(sources, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
+    assert "is not what is installed" in str(call().exception)
+    version = tmp_path / "site" / "torch" / "version.py"
+    version.write_text(version.read_text().replace("2" * 40, git(sources, "rev-parse", "HEAD").strip()))
+    done = call()
+    assert done.return_value == 0, done
+    found = read_record(tmp_path / "torch-test-results" / "cpu")
+    assert found is not None and found.counts == {"passed": 6} and found.good
 
 
 def git(folder: Path, *words: str) -> str:

@@ -33,6 +33,13 @@ def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: p
     assert isinstance(result.exception, UsageError) and said in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("words", "clean"), [([], False), (["--clean"], True), (["--clean", "--no-clean"], False)]
+)
+def test_a_tree_is_thrown_away_when_asked_and_the_last_word_counts(words: list[str], clean: bool) -> None:
+    assert build.make_context("build", [*GIVEN, *words]).params["clean"] is clean
+
+
 def test_outputs_of_nothing(tmp_path: Path) -> None:
     wheel, lock = tmp_path / "a.whl", tmp_path / "lock"
     wheel.touch()

@@ -16,9 +16,9 @@ from rocm_wheels.ci.matrix import Selection as CiSelection
 from rocm_wheels.ci.matrix import plan_matrix
 from rocm_wheels.ci.matrix.costs import Prices
 from rocm_wheels.ci.matrix.rows import rows_of
-from rocm_wheels.cli.torch_tests import command
+from rocm_wheels.cli.torch_tests import _places, command
 from rocm_wheels.errors import ChecksError, DataError, UsageError
-from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.model.ci import ci_table
 from rocm_wheels.model.torch_tests import TorchTests, known_here, torch_tests
 from rocm_wheels.pipeline.estimates import History
@@ -239,6 +239,7 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
             {"chosen": Chosen(suite="full", variables={"PYTORCH_TEST_SKIP_FAST": "1"})},
             "PYTORCH_TEST_SKIP_FAST=1",
         ),
+        ({"chosen": Chosen(suite="full", changes=("--debug",))}, "--debug"),
     ],
 )
 def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
@@ -389,6 +390,35 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], ["0", "2"]),
+        (["--gpu-policy", "all"], ["0", "1", "2"]),
+        (["--gpu-policy", "single"], ["0"]),
+        (["--device-query", "unique"], ["0"]),
+        (["--device-query", "all", "--gpu-policy", "single"], ["0"]),
+        (["--device-query", "unique", "--gpu-policy", "all"], ["0", "2"]),
+        (["--device-query", "all", "--gpu-policy", "all"], ["0,1", "2"]),
+        (["--suite", "distributed"], ["0,1", "2"]),
+        (["--suite", "distributed", "--gpu-policy", "single"], ["0"]),
+        (["--suite", "distributed", "--device-query", "unique"], ["0", "2"]),
+        (["--suite", "distributed", "--gpu-policy", "single", "--device-query", "all"], ["0"]),
+    ],
+)
+def test_gpus_are_queried_then_shown(
+    words: list[str], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = tuple(
+        Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
+    )
+    target = Target(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
+    monkeypatch.setattr("rocm_wheels.gpus.look.look", lambda *_, **__: Hardware(gpus))
+    with command.make_context("run-pytorch-tests", words) as context:
+        found = _places(context.params, target, {})
+    assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
+
+
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
 def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
     assert words_of(["-x"], "a or b", ["-rs", "--co"]) == (
@@ -424,6 +454,7 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     [
         (["--shard", "2"], "--shard and --num-shards belong together"),
         (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
+        (["--pytorch-version", "newest"], "--pytorch-version newest is no version of torch"),
         (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
         (["--amdgpu-family", "gfx94Y"], "gfx94Y"),
     ],

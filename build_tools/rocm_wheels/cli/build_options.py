@@ -187,7 +187,12 @@ _beside = in_order(
         show_default=True,
         help="variant: also stamp the wheels as variants, into variants/ of the output folder.",
     ),
-    click.option("--clean", is_flag=True, help="Throw the build tree of this configuration away first."),
+    click.option(
+        "--clean/--no-clean",
+        default=False,
+        show_default=True,
+        help="Throw the build tree of this configuration away first.",
+    ),
     click.option(
         "--verify/--no-verify",
         default=True,

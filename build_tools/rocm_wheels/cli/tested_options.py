@@ -24,10 +24,10 @@ gpu_options = in_order(
     ),
     click.option(
         "--gpu-policy",
-        type=click.Choice(["unique", "all", "first"]),
+        type=click.Choice(["unique", "all", "first", "single"]),
         default="unique",
         show_default=True,
-        help="Test one GPU of each target, all of them one by one, or the first alone.",
+        help="Test one GPU of each target, all of them one by one, or the first (single) alone.",
     ),
 )
 # where torch is installed, and of which wheels

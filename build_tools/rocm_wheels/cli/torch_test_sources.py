@@ -19,15 +19,21 @@ _NETWORK = {"retries": 4, "timeout": 120, "jobs": 1}
 def test_sources(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) -> TestSources:
     """Return the folder of the tests, checked out where a lock says which.
 
-    Without ``--lock`` and ``--pytorch-dir`` it is the lock inside the installed torch. Raises UsageError,
-    DataError and SourceError: no lock, no such commit, tests of another torch.
+    Without ``--lock`` and ``--pytorch-dir`` it is the lock inside the installed torch; where that has none,
+    the folder that torch is checked out to. Raises UsageError, DataError and SourceError: no lock, no such
+    commit, tests of another torch.
     """
-    from rocm_wheels.testing.torch_tests.sources import lock_of_torch, look_at_sources
+    from rocm_wheels.model.names import recipes_folder
+    from rocm_wheels.testing.torch_tests.sources import has_lock, lock_of_torch, look_at_sources
 
     folder: Path | None = given["pytorch_dir"]
     lock: Path | None = given["lock"]
     if lock is None and folder is None:
-        lock = lock_of_torch(target)
+        checkout = recipes_folder() / "pytorch"
+        if not has_lock(target) and (checkout / "version.txt").is_file():
+            folder = checkout
+        else:
+            lock = lock_of_torch(target)
     if lock is not None:
         folder = folder or Path("torch-test-sources")
         _check_out(lock, folder, given, env)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rocm_wheels import log
 from rocm_wheels.cli.boundary import environment
@@ -64,6 +65,14 @@ class _Several(click.Command):
 
 @click.command("run-pytorch-tests", cls=_Several, help=_HELP)
 @gpu_options
+@click.option(
+    "--device-query",
+    type=click.Choice(["auto", "unique", "all"]),
+    default="auto",
+    show_default=True,
+    help="GPUs to choose from: one of each target, or all. Then --gpu-policy single takes the first of them,"
+    " and all shows tests all of a target at once; auto leaves that to --gpu-policy and the suite.",
+)
 @click.option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
 @installed_options
 @click.option(
@@ -77,12 +86,43 @@ class _Several(click.Command):
 )
 @click.option("--allow-version-mismatch", is_flag=True, help="Run tests of another torch: no evidence.")
 @click.option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
+@click.option(
+    "--exclude-distributed/--no-exclude-distributed",
+    default=None,
+    help="Leave distributed tests out, or not.",
+)
+@click.option(
+    "--exclude-jit-executor/--no-exclude-jit-executor",
+    default=None,
+    help="Leave tests of TorchScript's executors out, or not.  [default of all three: as the suite]",
+)
+@click.option(
+    "--exclude-quantization/--no-exclude-quantization",
+    default=None,
+    help="Leave test_quantization out, or not.",
+)
 @click.option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @click.option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 @click.option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
 @click.option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
 @click.option(
     "-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it."
+)
+@click.option(
+    "--debug/--no-debug",
+    default=False,
+    help="Run only what is known to fail, hang or crash.",
+)
+@click.option(
+    "--pytorch-version",
+    metavar="VERSION",
+    help="Go by what is known of this torch (2.12), or of all.  [default: the installed one]",
+)
+@click.option(
+    "--cache/--no-cache",
+    default=False,
+    show_default=True,
+    help="Let pytest keep its cache, in the folder of the sources.",
 )
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Limit of a test.  [900]"
@@ -150,6 +190,7 @@ def _refuse_at_once(given: Mapping[str, Any]) -> None:
     if shard is not None and shard > shards:
         raise UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
     _suite(given["suite"])
+    _known_as(given["pytorch_version"])
     if given["amdgpu_family"]:
         parse_targets(given["amdgpu_family"], what="--amdgpu-family")
 
@@ -210,6 +251,10 @@ def _order(
         shards=given["num_shards"] or 1,
         words=words_of(addopts, given["expression"], given["pytest_args"]),
         variables=choosing_variables(env, table.environment),
+        exclusions=_exclusions(given),
+        known_as=_known_as(given["pytorch_version"]),
+        debug=given["debug"],
+        cache=given["cache"],
     )
     for name, value in chosen.variables.items():
         log.warn(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
@@ -245,6 +290,28 @@ def _suite(name: str) -> str:
     return name
 
 
+def _exclusions(given: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the kinds of tests that somebody wants left out, or not, whatever the suite does."""
+    kinds = {
+        kind: given[f"exclude_{kind.replace('-', '_')}"]
+        for kind in ("distributed", "jit-executor", "quantization")
+    }
+    return {kind: leave_out for kind, leave_out in kinds.items() if leave_out is not None}
+
+
+def _known_as(version: str | None) -> str:
+    """Return the version of torch whose known failures count: ``all``, or "" for the installed one's."""
+    from packaging.version import InvalidVersion, Version
+
+    if version is None or version.lower() == "all":
+        return (version or "").lower()
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        tip = "such as 2.12, or all; without it, that of the installed torch"
+        raise UsageError(f"--pytorch-version {version} is no version of torch", tip=tip) from None
+
+
 def _files(names: Sequence[str]) -> tuple[str, ...]:
     """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
     return tuple(dict.fromkeys(word.removesuffix(".py") for name in names for word in name.split()))
@@ -254,7 +321,7 @@ def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) ->
     from rocm_wheels.gpus.look import look
     from rocm_wheels.model.gfx import parse_targets
     from rocm_wheels.model.torch_tests import torch_tests
-    from rocm_wheels.testing.sessions import POLICIES, chosen_gpus
+    from rocm_wheels.testing.sessions import chosen_gpus, query_devices
     from rocm_wheels.testing.torch_tests.running import places, refuse_unseen
 
     family = given["amdgpu_family"]
@@ -263,7 +330,10 @@ def _places(given: Mapping[str, Any], target: Target, env: Mapping[str, str]) ->
     hardware = look(env, vendors=("amd",))
     for fault in hardware.faults:
         log.warn(fault)
-    policy = "all" if every else next(one for one in POLICIES if one == given["gpu_policy"])
+    by_default = click.get_current_context().get_parameter_source("gpu_policy") is ParameterSource.DEFAULT
+    policy, every = query_devices(
+        given["device_query"], None if by_default else given["gpu_policy"], together=every
+    )
     chosen: list[Gpu] = chosen_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):
         log.warn(f"torch {target.version} is a build for {target.kind}: no GPU is tested")

@@ -123,10 +123,10 @@ class KnownTests(Fact):
                 raise fault(f"{one} is no GPU target{did_you_mean(one, gfx_targets())}", value.index(one))
         return value
 
-    def holds(self, torch: Version, gfx: str, platform: Platform, python: str) -> bool:
-        """Tell whether it is about a torch on a GPU target; ``python`` is as ``3.12``."""
+    def holds(self, torch: Version | None, gfx: str, platform: Platform, python: str) -> bool:
+        """Tell whether it is about a torch (``None``: any) on a GPU target; ``python`` is as ``3.12``."""
         return (
-            SpecifierSet(self.torch).contains(torch.base_version, prereleases=True)
+            (torch is None or SpecifierSet(self.torch).contains(torch.base_version, prereleases=True))
             and (not self.targets or base_target(gfx) in self.targets)
             and (not self.platforms or platform in self.platforms)
             and (not self.pythons or python in self.pythons)
@@ -176,6 +176,10 @@ class KnownHere:
         file, group, name = _parts(test)
         return self._by_name.get((file, group, name)) or self._by_name.get((file, "", name))
 
+    def names(self) -> list[str]:
+        """Return all tests that something is known of here, as the table has them."""
+        return ["::".join(filter(None, key)) for key in self._by_name]
+
     def not_run(self) -> list[str]:
         """Return the tests, as the table has them, that hang or crash here."""
         return [
@@ -186,10 +190,10 @@ class KnownHere:
 
 
 def known_here(
-    rows: Sequence[KnownTests], torch: str, gfx: str, platform: Platform, python: str
+    rows: Sequence[KnownTests], torch: str | None, gfx: str, platform: Platform, python: str
 ) -> KnownHere:
-    """Return what is known of tests of a torch on a GPU target."""
-    version = Version(torch)
+    """Return what is known of tests of a torch (``None``: of any) on a GPU target."""
+    version = Version(torch) if torch is not None else None
     return KnownHere(row for row in rows if row.holds(version, gfx, platform, python))
 
 

@@ -61,6 +61,7 @@ class _Chosen(BaseModel):
     shards: int = Field(ge=1)
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
+    changes: tuple[str, ...] = ()
 
 
 class _Tested(BaseModel):
@@ -220,7 +221,7 @@ def _selected(runs: Sequence[_Run]) -> str:
     chosen = runs[0].chosen
     words, suite = choosing(chosen.pytest_args), torch_tests().suites.get(chosen.suite)
     said = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
-    said += [shell_line(words) if words else ""]
+    said += [shell_line(words) if words else "", *chosen.changes]
     said += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
     said += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
     said += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]

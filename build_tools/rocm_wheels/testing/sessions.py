@@ -10,8 +10,8 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.model.gfx import base_target
 
-Policy = Literal["unique", "all", "first"]
-POLICIES: tuple[Policy, ...] = ("unique", "all", "first")
+Policy = Literal["unique", "all", "first", "single"]
+POLICIES: tuple[Policy, ...] = ("unique", "all", "first", "single")
 HIP = "HIP_VISIBLE_DEVICES"
 PAIR = "ROCM_SMOKE_PAIR"
 _OF_OPENCL = "GPU_DEVICE_ORDINAL"
@@ -55,17 +55,33 @@ class Session:
 def chosen_gpus(gpus: Sequence[Gpu], policy: Policy, targets: Sequence[str] | None) -> list[Gpu]:
     """Return the GPUs to test: the first of each target, all, or the first; of ``targets`` alone, if given.
 
+    ``single`` is the peer's word for the first.
+
     Only those count that a program may use and HIP has a number for, in HIP's order.
     """
     numbered = [gpu for gpu in gpus if gpu.hip_index is not None and gpu.visible and gpu.gfx]
     ordered = sorted(numbered, key=lambda gpu: gpu.hip_index or 0)
     bases = None if targets is None else {base_target(one) for one in targets}
     found = [gpu for gpu in ordered if bases is None or base_target(str(gpu.gfx)) in bases]
-    if policy == "first":
+    if policy in ("first", "single"):
         return found[:1]
     if policy == "unique":
         return list({str(gpu.gfx): gpu for gpu in reversed(found)}.values())[::-1]
     return found
+
+
+def query_devices(query: str, policy: Policy | None, *, together: bool) -> tuple[Policy, bool]:
+    """Return which GPUs are tested, and whether all of a target at once.
+
+    ``query`` is what the peer calls the first stage: "unique" or "all" of the GPUs; then ``policy`` shows
+    tests the first of them (``None``, single) or all. "auto" leaves it to the policy. ``together``: the
+    suite's tests need all GPUs of a target.
+    """
+    if query == "auto":
+        return ("all", True) if together and policy != "single" else (policy or "unique", False)
+    if policy == "all" or (policy is None and together):
+        return ("all", True) if query == "all" else ("unique", False)
+    return policy or "single", False
 
 
 def planned_sessions(chosen: Sequence[Gpu], gpus: Sequence[Gpu], *, hidden: bool = False) -> list[Session]:

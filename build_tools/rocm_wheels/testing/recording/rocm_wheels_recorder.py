@@ -2,8 +2,9 @@
 
 The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to, ``done``
 are names of tests that were run before, ``left_out`` those that are not to be run (``FILE::name`` is meant in
-every class), ``limit`` the seconds that one may take: then its process says where it is, and ends; ``torch``
-is the folder of the torch that is tested, "" for any: where tests import another one, none is run.
+every class), ``only`` those that alone are to be run, null for all; ``limit`` the seconds that one may take:
+then its process says where it is, and ends; ``torch`` is the folder of the torch that is tested, "" for any:
+where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
 then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses GPUs
@@ -36,6 +37,7 @@ class Recorder:
         self._inner = "" if inner.startswith(".") else f"{inner}/"
         self._path = Path(said["outcomes"])
         self._done, self._left_out = frozenset(said["done"]), frozenset(said["left_out"])
+        self._only = None if said["only"] is None else frozenset(said["only"])
         self._limit, self._torch = float(said["limit"]), str(said["torch"])
         self._process, self._parent = os.getpid(), os.getppid()
         self._devices_told = False
@@ -51,6 +53,8 @@ class Recorder:
         names = {item: self._named(item.nodeid) for item in items}  # tens of thousands
         self._left = [name for name in names.values() if _names(name) & self._left_out]
         without = self._done.union(self._left)
+        if self._only is not None:
+            without = without.union(name for name in names.values() if not _names(name) & self._only)
         gone = [item for item, name in names.items() if name in without]
         if gone:
             items[:] = [item for item, name in names.items() if name not in without]

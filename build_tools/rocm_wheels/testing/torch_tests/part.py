@@ -36,7 +36,8 @@ _QUIET = 300.0  # seconds that a process may say nothing beside the limit of a t
 class Running:
     """What all files have: the Python, its environment, where tests and results are, limits in seconds.
 
-    ``torch`` is the folder of the one that is tested, None where it is installed another way.
+    ``torch`` is the folder of the one that is tested, None where it is installed another way. ``only`` these
+    tests are run, if not None. ``cache``: pytest keeps its cache, in the folder of the sources.
     """
 
     python: Path
@@ -49,6 +50,8 @@ class Running:
     file_limit: float
     show: Callable[[str], None]
     torch: Path | None = None
+    only: tuple[str, ...] | None = None
+    cache: bool = False
 
     def outcomes(self, part: Part) -> Path:
         """Return where the outcomes of a file are written."""
@@ -155,6 +158,7 @@ def _order(running: Running, part: Part, before: Outcomes) -> dict[str, object]:
         "outcomes": str(running.outcomes(part).absolute()),
         "done": before.done,
         "left_out": list(running.left_out),
+        "only": None if running.only is None else list(running.only),
         "limit": running.test_limit,
         "torch": str(running.torch or ""),
     }
@@ -192,7 +196,8 @@ def _command(running: Running, part: Part, order: Path) -> list[str]:
     argv = [str(running.python), "-X", "faulthandler", "-m", "pytest", "-v", "-p", _PLUGIN]
     # with "=": pytest takes any other word that is a file for tests
     argv.append(f"--rocm-wheels-recording={order}")
-    return [*argv, "-p", "no:cacheprovider", f"{part.file}.py", *shares, *running.words]
+    cache = [] if running.cache else ["-p", "no:cacheprovider"]
+    return [*argv, *cache, f"{part.file}.py", *shares, *running.words]
 
 
 def _environment(running: Running, part: Part, scratch: Path) -> dict[str, str]:

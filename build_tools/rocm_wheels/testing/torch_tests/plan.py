@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels import log
@@ -22,6 +22,14 @@ _CHOOSES = re.compile(
     r"PYTORCH_(TEST|OPINFO)\w*|OPINFO_RESTRICT_TO_DSL|TORCH_TEST_DEVICES|(SLOW|DISABLED)_TESTS_FILE"
     r"|TEST_CONFIG|SANDCASTLE|TW_JOB_USER|PYTEST_PLUGINS"
 )
+
+
+# kinds of tests that run_test.py leaves out when it is told, and their files: read in that of torch 2.6.0
+EXCLUSIONS = {
+    "distributed": ("--exclude-distributed-tests", re.compile(r"distributed/.*")),
+    "jit-executor": ("--exclude-jit-executor", re.compile(r"test_jit_(profiling|legacy|fuser_legacy)")),
+    "quantization": ("--exclude-quantization-tests", re.compile(r"test_quantization")),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,10 @@ class Part:
 class Selection:
     """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
 
-    ``variables`` are those of the environment by which torch's tests choose among themselves.
+    ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
+    say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
+    ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
+    something is known are run. ``cache``: pytest keeps its cache.
     """
 
     suite: str = "default"
@@ -61,6 +72,17 @@ class Selection:
     shards: int = 1
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    exclusions: Mapping[str, bool] = field(default_factory=dict)
+    known_as: str = ""
+    debug: bool = False
+    cache: bool = False
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The options that make it another run than that of its suite."""
+        options = [f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()]
+        options += [f"--pytorch-version {self.known_as}"] if self.known_as else []
+        return (*options, *(["--debug"] if self.debug else []))
 
 
 def choosing_variables(env: Mapping[str, str], own: Iterable[str]) -> dict[str, str]:
@@ -80,6 +102,9 @@ def plan_parts(
     for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
         _refuse_strangers(option, names, tests)
     skipped: list[LeftOut] = []
+    if any("--distributed-tests" in group.listed_by for group in suite.groups):  # it is all there is
+        chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
+    suite = _with_exclusions(suite, chosen)
     if chosen.include:
         own = {file: group.environment for group in suite.groups for file in group.files}
         parts = _shared([Part(one, environment=own.get(one, {})) for one in chosen.include], chosen)
@@ -92,11 +117,35 @@ def plan_parts(
             skipped += [row for row in suite.left_out if there & set(row.files) and row not in skipped]
         without = {file for row in suite.left_out for file in row.files}
         parts = [part for part in parts if part.file not in without]
-    parts = [part for part in parts if part.file not in chosen.exclude]
+    parts = [part for part in parts if part.file not in chosen.exclude and not _is_excluded(part, chosen)]
     _refuse_strangers(f"the suite {chosen.suite}", [part.file for part in parts], tests)
     if not parts:
         raise UsageError("no file of tests is left to run", tip="--dry-run shows what a choice comes to")
     return parts, skipped
+
+
+def _with_exclusions(suite: Suite, chosen: Selection) -> Suite:
+    """Return the suite with run_test.py told otherwise. Raises UsageError where it is not asked."""
+    groups = list(suite.groups)
+    for kind, leave_out in chosen.exclusions.items():
+        word = EXCLUSIONS[kind][0]
+        listing = [number for number, group in enumerate(groups) if group.listed_by]
+        if not leave_out and not listing:
+            raise UsageError(
+                f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
+                tip="--suite full asks torch's run_test.py which files there are; --include names files",
+            )
+        for number in listing:
+            words = [option for option in groups[number].listed_by if option != word]
+            words += [word] if leave_out else []
+            groups[number] = groups[number].model_copy(update={"listed_by": tuple(words)})
+    return suite.model_copy(update={"groups": tuple(groups)})
+
+
+def _is_excluded(part: Part, chosen: Selection) -> bool:
+    return any(
+        leave and EXCLUSIONS[kind][1].fullmatch(part.file) for kind, leave in chosen.exclusions.items()
+    )
 
 
 def _named(group: Group, chosen: Selection) -> list[Part]:

@@ -35,7 +35,7 @@ class Tested(Record):
 class Chosen(Record):
     """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
 
-    ``variables`` of the environment may choose among tests, too.
+    ``variables`` of the environment may choose among tests, too; ``changes`` are options that do.
     """
 
     suite: str
@@ -45,6 +45,7 @@ class Chosen(Record):
     shards: int = 1
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
+    changes: tuple[str, ...] = ()
 
 
 class BadTest(Record):

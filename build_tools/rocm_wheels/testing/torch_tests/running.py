@@ -108,7 +108,9 @@ def known_of(order: Order, gfx: str | None) -> KnownHere:
     if gfx is None:
         return KnownHere(())
     system: Platform = "windows" if sys.platform == "win32" else "linux"
-    return known_here(order.table.known, order.target.torch_version, gfx, system, order.python_version)
+    version = order.chosen.known_as or order.target.torch_version
+    torch = None if version == "all" else version
+    return known_here(order.table.known, torch, gfx, system, order.python_version)
 
 
 def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]) -> TorchResults:
@@ -127,7 +129,9 @@ def run_on(order: Order, place: Place, folder: Path, show: Callable[[str], None]
             env={**place.env, **own},
             tests=order.sources.tests,
             folder=folder.absolute(),
-            left_out=tuple(known.not_run()),
+            left_out=() if order.chosen.debug else tuple(known.not_run()),
+            only=tuple(known.names()) if order.chosen.debug else None,
+            cache=order.chosen.cache,
             words=order.chosen.words,
             test_limit=order.limits[0],
             file_limit=order.limits[1],
@@ -181,6 +185,7 @@ def _blank(order: Order, gfx: str | None) -> TorchResults:
         shards=order.chosen.shards,
         pytest_args=order.chosen.words,
         variables=order.chosen.variables,
+        changes=order.chosen.changes,
     )
     of = Tested(
         torch=order.target.torch_version,

@@ -74,6 +74,11 @@ def record_of_torch(target: Target) -> str:
     return next((digest_of_file(record) for record in records if record.is_file()), "")
 
 
+def has_lock(target: Target) -> bool:
+    """Tell whether the installed torch holds the lock that it was built from."""
+    return (_torch(target).place / _INSIDE).is_file()
+
+
 def lock_of_torch(target: Target) -> Path:
     """Return the lock inside the installed torch. Raises UsageError where there is none."""
     lock = _torch(target).place / _INSIDE
