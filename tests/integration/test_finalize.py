@@ -367,3 +367,123 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     left = [path.name for path in (tmp_path / f"finalize-{document.id}" / "new").iterdir()]
     assert left == []
     assert run_command(cli, [*words, "--rocm-version", "7.1.0"]) == 0
+
+
+TARGETS = ("gfx942", "gfx1100", "gfx1101")
+
+
+def split_drafts(version: str) -> list[Draft]:
+    """Return a torch whose kernels are in parts, one a target and one for two, and a triton."""
+    parts = {
+        "gfx942": ["gfx942"],
+        "gfx1100": ["gfx1100"],
+        "gfx1101": ["gfx1101"],
+        "gfx11": ["gfx1100", "gfx1101"],
+    }
+    extras = [f"Provides-Extra: device-{gfx}" for gfx in TARGETS] + ["Provides-Extra: device-all"]
+    requires = [f"rocm[libraries]=={RC}", "triton==3.5.0"]
+    for gfx in TARGETS:
+        requires += [
+            f"torch-device-{gfx}=={version}; extra == '{extra}'" for extra in (f"device-{gfx}", "device-all")
+        ]
+        if gfx != "gfx942":
+            requires.append(f"torch-device-gfx11=={version}; extra == 'device-{gfx}'")
+    host = {"torch/__init__.py": b"", "torch/version.py": f"__version__ = '{version}'\n".encode()}
+    made = [
+        Draft("triton", "3.5.0", TAG, members={"triton/__init__.py": b""}),
+        Draft(
+            "torch",
+            version,
+            TAG,
+            members={**host, "torch/lib/x.so": library()},
+            requires=requires,
+            fields=extras,
+        ),
+    ]
+    for gfx, code in parts.items():
+        members = {f"torch/lib/kernels_{gfx}.so": library(*code)}
+        made.append(
+            Draft(f"torch_device_{gfx}", version, TAG, members=members, requires=[f"torch=={version}"])
+        )
+    lock = LOCK.model_copy(update={"targets": TARGETS})
+    for draft in made:
+        draft.members[f"{draft.folder}/sources.lock.json"] = lock_text(lock).encode()
+    return made
+
+
+def fields_of(wheel: Path, *names: str) -> list[str]:
+    (content,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    return [line for line in content.decode().splitlines() if line.startswith(names)]
+
+
+def test_a_keep_list_leaves_out_what_is_for_others_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version, store = f"2.9.1rc1+rocm{RC}", FolderStore(tmp_path / "store")
+    places = Places(load_layout(), "multi-arch")
+    (tmp_path / "wheels").mkdir()
+    raw = [draft.write(tmp_path / "wheels") for draft in split_drafts(version)]
+    lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
+    old = staged(store, raw, lock, places=places, layout="multi-arch")
+    base = ["finalize", str(tmp_path / "store"), "--set", old.id, "--work-dir", str(tmp_path)]
+    final_words = [*base, "--keep", "triton", "--rocm-version", "7.1.0"]
+
+    def run(*words: str, code: int = 0) -> str:
+        assert run_command(cli, list(words)) == code
+        both = capsys.readouterr()
+        return both.err if code else both.out
+
+    assert "has no code for gfx90a" in run(*final_words, "--keep-targets", "gfx942,gfx90a", code=2)
+    assert "is for other targets than" in run(*final_words, "--keep-targets", ",".join(TARGETS), code=15)
+    assert "goes with --keep-targets" in run(*base, "--skip-version-promotion", code=2)
+    said = run(*final_words, "--multi-arch-targets", "gfx1100", "--dry-run")
+    assert f"torch_device_gfx942-{version}-{TAG}.whl is left out" in said
+    assert f"  no longer requires torch-device-gfx1101=={version}; extra == 'device-all'" in said
+    done = json.loads(
+        run(*final_words, "--keep-targets", "gfx1100", "--json", "--output-dir", str(tmp_path / "new"))
+    )
+    new = find_set(store, done["set"])
+    assert new.projects == ("torch", "torch-device-gfx11", "torch-device-gfx1100", "triton")
+    assert len(done["left_out"]) == 2 and new.origin == old.id
+    assert {cell.target for cell in new.planned} == {"gfx1100", ""}
+    (torch,) = (tmp_path / "new").glob("torch-2*.whl")
+    final_version = "2.9.1+rocm7.1.0"
+    assert set(fields_of(torch, "Requires-Dist", "Provides-Extra")) == {
+        "Requires-Dist: rocm[libraries]==7.1.0",
+        "Requires-Dist: triton==3.5.0",
+        f"Requires-Dist: torch-device-gfx1100=={final_version}; extra == 'device-gfx1100'",
+        f"Requires-Dist: torch-device-gfx1100=={final_version}; extra == 'device-all'",
+        f"Requires-Dist: torch-device-gfx11=={final_version}; extra == 'device-gfx1100'",
+        "Provides-Extra: device-gfx1100",
+        "Provides-Extra: device-all",
+    }
+    assert run_command(cli, ["wheel", "verify", str(torch)]) == 0
+    # the same versions: what is written anew needs names of its own
+    words = [*base, "--keep-targets", "gfx942", "--skip-version-promotion"]
+    assert "say --build-tag 1" in run(*words, code=15)
+    capsys.readouterr()
+    done = json.loads(run(*words, "--build-tag", "1", "--json"))
+    trimmed = find_set(store, done["set"])
+    assert trimmed.version == old.version and {file.name for file in trimmed.files} == {
+        f"triton-3.5.0-{TAG}.whl", f"torch-{version}-1-{TAG}.whl", f"torch_device_gfx942-{version}-{TAG}.whl"
+    }  # fmt: skip
+    assert {file.sha256 for file in old.files} >= {f.sha256 for f in trimmed.files if f.project != "torch"}
+
+
+def test_variants_for_others_are_left_out_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing has to be written anew: all that stays is what was staged."""
+    made = several_drafts()
+    (tmp_path / "wheels").mkdir()
+    raw = [draft.write(tmp_path / "wheels") for name, draft in made.items() if "plain" not in name]
+    store, places = FolderStore(tmp_path / "store"), Places(load_layout(), "multi-arch")
+    old = staged(store, raw, NEWER, OLDER, places=places, layout="variants")
+    only = sorted(
+        set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}
+    )
+    words = ["finalize", str(tmp_path / "store"), "--set", old.id, "--skip-version-promotion"]
+    assert run_command(cli, [*words, "--keep-targets", only[0], "--work-dir", str(tmp_path), "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    new = find_set(store, done["set"])
+    assert set(new.hashes) < set(old.hashes) and not any("rocm7.0" in file.label for file in new.files)

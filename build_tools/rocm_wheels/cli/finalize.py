@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from rocm_wheels.cli.index_change import now
 from rocm_wheels.cli.paths import GivenPath
 from rocm_wheels.cli.stage import staged_words
 from rocm_wheels.cli.store_options import unconditional_option
+from rocm_wheels.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +47,20 @@ if TYPE_CHECKING:
     help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
 )
 @click.option(
+    "--keep-targets",
+    "--multi-arch-targets",
+    "targets",
+    default="",
+    metavar="GFX,…",
+    help="Leave out wheels for other GPUs alone, their extras, and requirements on them.",
+)
+@click.option(
+    "--skip-version-promotion",
+    "same_versions",
+    is_flag=True,
+    help="Keep all versions: only --keep-targets has an effect, and --build-tag names what is written anew.",
+)
+@click.option(
     "--output-dir",
     "output",
     type=GivenPath(file_okay=False),
@@ -65,6 +81,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
     build: str,
+    targets: str,
+    same_versions: bool,
     output: Path | None,
     work_dir: Path | None,
     unconditional: bool,
@@ -79,6 +97,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     like any other. A run that was killed is carried on by the same command.
     """
     from rocm_wheels.release.finalizing.finishing import finalize
+    from rocm_wheels.release.finalizing.keeping import read_keep_list
     from rocm_wheels.release.finalizing.plan import plan_final
     from rocm_wheels.release.finalizing.versions import read_wishes
     from rocm_wheels.release.layout import Places
@@ -86,7 +105,15 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     store, layout, document = chosen.find()
     places = Places(layout, document.family)
-    plan = plan_final(store, places, document, read_wishes(document, to, keep, rocm, build))
+    wishes = read_wishes(document, to, keep, rocm, build)
+    if targets.strip():
+        wishes = replace(wishes, targets=read_keep_list(targets, document))
+    if same_versions and (not wishes.targets or to or keep or rocm):
+        raise UsageError(
+            "--skip-version-promotion goes with --keep-targets, and with no option about versions",
+            tip="leave --to, --keep and --rocm-version out",
+        )
+    plan = plan_final(store, places, document, replace(wishes, same_versions=same_versions))
     _warn(plan)
     if dry_run:
         _show(plan, as_json, _looked_at(store, places, plan), {"dry_run": True})
@@ -142,14 +169,20 @@ def _show(
             }
             for one in plan.changes
         ]
+        left_out = {"left_out": [file.name for file in plan.left_out]} if plan.left_out else {}
         click.echo(
-            json.dumps({"origin": document.id, "family": document.family, **said, "wheels": wheels}, indent=1)
+            json.dumps(
+                {"origin": document.id, "family": document.family, **said, "wheels": wheels, **left_out},
+                indent=1,
+            )
         )
         return
+    for file in plan.left_out:
+        click.echo(f"{file.name} is left out")
     for one in plan.changes:
         click.echo(f"{one.file.name} {'stays' if one.stays else f'-> {one.name}'}")
         for old, new in one.requires:
-            click.echo(f"  requires {old} -> {new}")
+            click.echo(f"  requires {old} -> {new}" if new else f"  no longer requires {old}")
         for name in members.get(one.file.name, ()):
             click.echo(f"  {name}")
     if said.get("dry_run"):

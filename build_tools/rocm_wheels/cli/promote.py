@@ -82,6 +82,8 @@ def promote(  # noqa: PLR0917 - click passes them by name
     The bytes that were tested are copied inside the store and compared. People see the old sets or the new
     one at any moment: pages of dependencies change first. A run that was killed is finished by the same
     command, or undone with --abandon.
+
+    For some of its targets alone a set is made by `rocm-wheels finalize --keep-targets`, and tested.
     """
     from rocm_wheels.release.gate.asking import policy_with
     from rocm_wheels.release.layout import Places

@@ -70,4 +70,5 @@ def stage_plan(places: Places, plan: FinalPlan, written: tuple[Written, ...]) ->
         version=plan.version,
         origin=plan.document.id,
         renamed=plan.renamed,
+        targets=plan.targets,
     )

@@ -66,7 +66,8 @@ def _written(store: Store, places: Places, change: Change, folder: Path) -> Writ
         edit = Edit(
             version=change.version,
             build=build if build != old_build else None,
-            requirements=lambda old: [change.move(text) for text in old],
+            requirements=change.new_requirements,
+            extras=change.kept_extras,
             members=members,
         )
         rewrite_wheel(source, target.parent, edit, replace=True)
@@ -122,8 +123,13 @@ def _unmeant(source: Path, target: Path, change: Change, members: Mapping[str, b
             there = {one.name: archive.read(one) for one in archive.members if one.name in members}
     except DataError as damaged:
         return [str(damaged)]
-    gone, come = sorted(old for old, _ in change.requires), sorted(new for _, new in change.requires)
-    metadata = {"version": ([change.file.version], [change.version]), "requires-dist": (gone, come)}
+    gone = sorted(old for old, _ in change.requires)
+    come = sorted(new for _, new in change.requires if new)
+    metadata = {
+        "version": ([change.file.version], [change.version]),
+        "requires-dist": (gone, come),
+        "provides-extra": (sorted(change.extras), []),
+    }
     parts = {"version": (change.file.version, change.version), "build": change.builds}
     fields = {name: pair for name, pair in parts.items() if pair[0] != pair[1]}
     meant = WheelDiff(

@@ -18,20 +18,22 @@ from rocm_wheels.release.sets import SetDocument, SetFile
 class Wishes:
     """What is wanted: versions by project, projects that stay as they are, new names of ROCm versions.
 
-    ``build`` is the build tag of all wheels that are written anew; "": that of the old ones.
+    ``build`` is the build tag of all wheels that are written anew; "": that of the old ones. ``targets`` are
+    those that the new set is for; (): all of the old one. With ``same_versions`` every version stays.
     """
 
     to: Mapping[str, str] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     rocm: Mapping[str, str] = field(default_factory=dict)
     build: str = ""
+    targets: tuple[str, ...] = ()
+    same_versions: bool = False
 
     def of(self, project: str) -> tuple[str | None, bool]:
         """Return the version that was asked for, and whether a project stays; parts follow their whole."""
         names = [project, project.partition("-device-")[0]]
-        return next((self.to[name] for name in names if name in self.to), None), not self.keep.isdisjoint(
-            names
-        )
+        wanted = next((self.to[name] for name in names if name in self.to), None)
+        return wanted, (self.same_versions and wanted is None) or not self.keep.isdisjoint(names)
 
 
 def read_wishes(

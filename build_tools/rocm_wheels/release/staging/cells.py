@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
@@ -23,8 +23,16 @@ class Planned:
     missing: tuple[Cell, ...]
 
 
-def plan_cells(sources: Sources, family: str, layout: Kind, wheels: Sequence[StagedWheel]) -> Planned:
+def plan_cells(
+    sources: Sources,
+    family: str,
+    layout: Kind,
+    wheels: Sequence[StagedWheel],
+    meant: Collection[str] = (),
+) -> Planned:
     """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
+
+    Of targets, only the ``meant`` count where there are any.
 
     A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
     has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
@@ -40,6 +48,8 @@ def plan_cells(sources: Sources, family: str, layout: Kind, wheels: Sequence[Sta
             str(canonicalize_name(project.distribution)): project for project in projects_of(source.lock)
         }
         for cell in _cells(source.lock, family, layout, wheels, own):
+            if meant and cell.target and cell.target not in meant:
+                continue
             found = cell.model_copy(update={"rocm": rocm})
             planned[found] = None
             if not _is_there(cell, by_name[cell.project], usable):

@@ -68,11 +68,13 @@ def plan_stage(
     version: str | None = None,
     origin: str | None = None,
     renamed: Mapping[str, str] = MappingProxyType({}),
+    targets: tuple[str, ...] = (),
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
     ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
     called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
+    ``targets`` are those of a set that is meant for fewer than its locks.
     """
     check_family(places.family, layout)
     read = sorted(read_wheels(wheels), key=lambda wheel: wheel.file.name)
@@ -81,7 +83,7 @@ def plan_stage(
     check_set(Subject(read, sources, places.family, layout))
     if layout == "per-family":
         read = [wheel.of_family(gfx_families()[places.family]) for wheel in read]
-    cells = plan_cells(sources, places.family, layout, read)
+    cells = plan_cells(sources, places.family, layout, read, targets)
     files = tuple(wheel.file for wheel in read)
     named = sources.named()
     document = SetDocument(

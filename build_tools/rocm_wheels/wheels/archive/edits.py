@@ -37,9 +37,9 @@ class Edit:
     ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
     the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too; a wheel for a
     platform is no longer said to be pure.
-    ``requirements`` maps the old Requires-Dist values to the new ones. ``put`` and ``drop`` are files in
-    ``*.dist-info``, named without that folder. ``members`` are new contents of files elsewhere, by the whole
-    names that they have.
+    ``requirements`` maps the old Requires-Dist values to the new ones, ``extras`` those of Provides-Extra.
+    ``put`` and ``drop`` are files in ``*.dist-info``, named without that folder. ``members`` are new contents
+    of files elsewhere, by the whole names that they have.
     """
 
     version: str | None = None
@@ -48,6 +48,7 @@ class Edit:
     platforms: tuple[str, ...] | None = None
     label: str | None = None
     requirements: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    extras: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     put: Mapping[str, bytes] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     members: Mapping[str, bytes] = field(default_factory=dict)
@@ -199,6 +200,9 @@ def _metadata(content: bytes, name: str, edit: Edit, version: Version | None) ->
     if edit.requirements is not None:
         was = values_of(read_fields(content, name)[0], "Requires-Dist")
         changes["Requires-Dist"] = _requirements(edit.requirements(was), was)
+    if edit.extras is not None:
+        named = values_of(read_fields(content, name)[0], "Provides-Extra")
+        changes["Provides-Extra"] = list(edit.extras(named))
     return with_values(content, changes, name)
 
 
