@@ -88,3 +88,40 @@ def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) ->
     for tag in (TAG, "", "cp399"):
         folder = headers_of(python, env, tag).folder
         assert (folder is not None and (folder / "Python.h").is_file()) == there
+
+
+def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, tmp_path: Path) -> None:
+    triton, llvm = root / "triton", tmp_path / "llvm"
+    (triton / "cmake").mkdir(parents=True)
+    for name in ("setup.py", "cmake/llvm-hash.txt", "cmake/json-version.txt"):
+        (triton / name).write_text("")
+    (triton / "cmake" / "nvidia-toolchain-version.json").write_text("{}")
+    pins = root / "pytorch" / "cmake" / "External" / "aotriton.cmake"
+    pins.parent.mkdir(parents=True)
+    pins.write_text('set(__AOTRITON_VER "0.11b")\n')
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*GIT, *words], cwd=triton, check=True)
+
+    def told(*words: str, **env: str) -> list[tuple[str, str]]:
+        plain = {"LLVM_SYSPATH": "", "JSON_SYSPATH": "", "AOTRITON_INSTALLED_PREFIX": ""}
+        found = [f for f in preflight(planned(root, *words, **{**plain, **env})) if f.check == "downloads"]
+        return [(f.severity, f.text + f.tip) for f in found]
+
+    online = told()
+    assert [severity for severity, _ in online] == ["warning"] * 4
+    names = ("LLVM_SYSPATH", "JSON_SYSPATH", "--offline", "AOTRITON_INSTALLED_PREFIX")
+    for name in names:
+        assert any(name in text for _, text in online)
+    offline = told("--offline")
+    assert [severity for severity, _ in offline] == ["error"] * 3  # NVIDIA's programs are not needed
+    llvm.mkdir()
+    assert ("error", True) in [
+        (s, "lacks lib/cmake/mlir" in text) for s, text in told(LLVM_SYSPATH=str(llvm))
+    ]
+    for name in ("lib/cmake/mlir", "lib/cmake/llvm", "bin/FileCheck"):
+        (llvm / name).mkdir(parents=True)
+    rest = told(
+        "--offline", "--set-env", f"triton:LLVM_SYSPATH={llvm}", "--no-enable-pytorch-flash-attention"
+    )
+    assert len(rest) == 1 and "JSON_SYSPATH" in rest[0][1]
+    assert planned(root, "--offline").facts.env["UV_OFFLINE"] == "1"

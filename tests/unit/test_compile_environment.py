@@ -185,6 +185,8 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
             "BLAS": None,
         },
     ),
+    ("triton", "linux", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
+    ("triton", "linux", {}, {}, {"TRITON_OFFLINE_BUILD": None}),
     ("pytorch", "linux", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
     ("pytorch", "linux", {"commit_epoch": 1700000000}, {}, {"SOURCE_DATE_EPOCH": "1700000000"}),
     (

@@ -10,10 +10,18 @@ import pytest
 
 from rocm_wheels.errors import UsageError
 from rocm_wheels.machine import Machine
-from rocm_wheels.model.project import Platform
+from rocm_wheels.model.project import Download, Platform
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.preflight.folders import longest_path
-from rocm_wheels.pipeline.preflight.subject import Cost, Folder, Headers, PreflightFinding, Program, Subject
+from rocm_wheels.pipeline.preflight.subject import (
+    Cost,
+    Fetch,
+    Folder,
+    Headers,
+    PreflightFinding,
+    Program,
+    Subject,
+)
 from rocm_wheels.pipeline.preflight.table import CHECKS, finding_lines, refuse_errors, run_preflight
 
 GIB = 1 << 30
@@ -157,6 +165,17 @@ FIRING: list[tuple[str, str, str, Subject]] = [
         "warning",
         "aotriton 0.11b has no kernels for gfx1010",
         on(targets=("gfx942", "gfx1010"), sdk_targets=None),
+    ),
+    (
+        "downloads",
+        "error",
+        "--offline, but the build of triton downloads LLVM from here",
+        on(
+            offline=True,
+            fetches=(
+                Fetch("triton", Download(what="LLVM", origin="here", named_in="x", variable="LLVM_SYSPATH")),
+            ),
+        ),
     ),
     (
         "released-pythons",

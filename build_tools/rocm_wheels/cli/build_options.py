@@ -194,6 +194,11 @@ _beside = in_order(
         help="Throw the build tree of this configuration away first.",
     ),
     click.option(
+        "--offline",
+        is_flag=True,
+        help="Download nothing: packages come from --find-links and uv's cache, the rest from folders.",
+    ),
+    click.option(
         "--verify/--no-verify",
         default=True,
         show_default=True,

@@ -111,6 +111,7 @@ def wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) ->
         drop_bad_targets=options["drop_bad_targets"],
         unlisted_targets=options["allow_unlisted_targets"],
         clean=options["clean"],
+        offline=options["offline"],
         verify=options["verify"],
         lock=options["lock"],
         packaging=options["packaging"],

@@ -46,7 +46,11 @@ def _families(_context: click.Context, option: click.Parameter, value: str) -> t
     help="Pack wheels; else their content is laid out in folders below trees.",
 )
 @click.option(
-    "--linux-amdgpu-families", "linux", default="", callback=_families, metavar="FAMILY,…",
+    "--linux-amdgpu-families",
+    "linux",
+    default="",
+    callback=_families,
+    metavar="FAMILY,…",
     help="Families that a release has packages for on Linux: rocm has the extras of both platforms.",
 )
 @click.option(

@@ -24,7 +24,8 @@ class BuildRequest:
     is what the checkout of triton left for its build. ``against``: the versions of the wheels that it is
     built against and that its recipe pins, by project. ``flash_attention`` matters to torch alone.
     ``commit_epoch`` is the date of the source commit in seconds. ``torch_line`` (``2.10``) is the series of
-    the torch that is built, or built against. ``set_env`` goes over everything else.
+    the torch that is built, or built against. ``offline``: nothing may be downloaded. ``set_env`` goes over
+    everything else.
     """
 
     project: Project
@@ -41,6 +42,7 @@ class BuildRequest:
     flash_attention: bool | None = None
     commit_epoch: int | None = None
     torch_line: str | None = None
+    offline: bool = False
     cache: CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,7 +62,8 @@ class BuildRequest:
     @property
     def recipe_variables(self) -> dict[str, str]:
         """The variables that the recipe sets for this build, as they stand there."""
-        return self.project.fixed_environment(self.platform, self.torch_line)
+        fixed = self.project.fixed_environment(self.platform, self.torch_line)
+        return {**fixed, **(self.project.offline_environment if self.offline else {})}
 
     @property
     def folder(self) -> Path:

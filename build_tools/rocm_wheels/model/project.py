@@ -189,6 +189,26 @@ class Pinned(Record):
     variable: str | None = None
 
 
+class Download(Record):
+    """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
+
+    A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
+    without. ``flash_attention``: only a build with it downloads this.
+    """
+
+    what: str
+    origin: str
+    named_in: str
+    variable: str | None = None
+    contains: tuple[str, ...] = ()
+    flash_attention: bool = False
+
+    @field_validator("named_in")
+    @classmethod
+    def _inside_tree(cls, value: str) -> str:
+        return _inside(value)
+
+
 class Build(Record):
     """How a wheel comes out of the tree.
 
@@ -212,6 +232,7 @@ class Build(Record):
     installed_for_others: bool = False
     across_pythons: AcrossPythons | None = None
     across_families: AcrossFamilies | None = None
+    downloads: tuple[Download, ...] = ()
 
     @model_validator(mode="after")
     def _needs_come_before(self) -> Build:
@@ -253,7 +274,8 @@ class Checks(Record):
 class Project(Record):
     """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's.
 
-    ``line_environment`` has variables for builds with a torch of one series (``2.10``).
+    ``line_environment`` has variables for builds with a torch of one series (``2.10``),
+    ``offline_environment`` those that keep a build from downloading.
     """
 
     name: str
@@ -267,6 +289,7 @@ class Project(Record):
     linux_environment: Mapping[str, str] = Field(default_factory=dict)
     windows_environment: Mapping[str, str] = Field(default_factory=dict)
     line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
+    offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: Checks
 
     @field_validator("line_environment")

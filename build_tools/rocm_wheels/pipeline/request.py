@@ -68,6 +68,7 @@ class WheelsRequest:
     given_wheels: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clean: bool = False
+    offline: bool = False
     verify: bool = True
     lock: Path | None = None
     packaging: Packaging = "per-family"

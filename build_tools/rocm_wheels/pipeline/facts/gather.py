@@ -143,6 +143,8 @@ def gather(
 
     Raises UsageError for interpreters of one kind given twice, and what the looks raise.
     """
+    if request.offline:
+        env = {**env, "UV_OFFLINE": "1"}
     cache = None
     if request.cache is not None:
         cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)

@@ -118,6 +118,7 @@ def _request(
         commit_epoch=tree.identity.epoch,
         cache=facts.cache,
         torch_line=_torch_line(facts),
+        offline=asked.offline,
         set_env=asked.set_env.get(project.name, {}),
     )
 

@@ -14,6 +14,7 @@ from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.parallel import each
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.plan.fitting import usable_triton
+from rocm_wheels.pipeline.preflight.downloads import fetches_of
 from rocm_wheels.pipeline.preflight.look import headers_of, look
 from rocm_wheels.pipeline.preflight.subject import Cost, PreflightFinding, Subject
 from rocm_wheels.pipeline.preflight.table import run_preflight
@@ -42,6 +43,7 @@ def subject_of(planned: Planned) -> Subject:
     pythons = each(lambda tag: headers_of(facts.pythons[tag].python, facts.env, tag), tags, jobs=8)
     ready = next((one.ready for one in facts.pythons.values() if one.ready is not None), None)
     tree = facts.trees.get("pytorch")
+    attention = _flash_attention(facts, planned.plan.targets)
     known = Subject(
         platform=request.platform,
         machine=facts.machine,
@@ -51,7 +53,18 @@ def subject_of(planned: Planned) -> Subject:
         targets=planned.plan.targets,
         sdk_targets=ready.sdk.targets if ready is not None else None,
         unreleased=_unreleased(facts, tags),
-        flash_attention=_flash_attention(facts, planned.plan.targets),
+        flash_attention=attention,
+        fetches=tuple(
+            fetch
+            for project in projects
+            for fetch in fetches_of(
+                project,
+                request.sources[project.name],
+                {**facts.env, **request.set_env.get(project.name, {})},
+                flash_attention=attention,
+            )
+        ),
+        offline=request.offline,
         aotriton=tree.aotriton if tree is not None else None,
         jobs=wanted_jobs(facts.env),
     )

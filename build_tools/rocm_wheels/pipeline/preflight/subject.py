@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.machine import Machine
-from rocm_wheels.model.project import Platform
+from rocm_wheels.model.project import Download, Platform
 from rocm_wheels.pipeline.estimates import Estimate
 
 Severity = Literal["error", "warning"]
@@ -79,6 +79,19 @@ class Headers:
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """What the build of a project downloads, and the folder that its variable names instead.
+
+    ``folder``: ``None`` where the variable is not set; ``lacks``: what is not in it.
+    """
+
+    project: str
+    download: Download
+    folder: Path | None = None
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Subject:
     """Everything that checks look at: what a plan says, then what ``look`` finds on the machine.
 
@@ -101,6 +114,8 @@ class Subject:
     folders: tuple[Folder, ...] = ()
     programs: tuple[Program, ...] = ()
     sdk_lacks: tuple[str, ...] = ()
+    fetches: tuple[Fetch, ...] = ()
+    offline: bool = False
     foreign: tuple[str, ...] = ()
     now: float = 0.0
     newest: float | None = None

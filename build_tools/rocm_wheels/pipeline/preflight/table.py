@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rocm_wheels.errors import UsageError
-from rocm_wheels.pipeline.preflight import folders, programs, rocm, surroundings
+from rocm_wheels.pipeline.preflight import downloads, folders, programs, rocm, surroundings
 from rocm_wheels.pipeline.preflight.subject import PreflightFinding, Subject
 
 Check = Callable[[Subject], Iterator[PreflightFinding]]
@@ -26,6 +26,7 @@ CHECKS: Mapping[str, Check] = {
     "long-paths": folders.long_paths,
     "sdk-parts": rocm.sdk_parts,
     "sdk-targets": rocm.sdk_targets,
+    "downloads": downloads.downloads,
     "flash-attention": rocm.attention_targets,
     "foreign-wheels": rocm.foreign_wheels,
     "clock": surroundings.clock,
