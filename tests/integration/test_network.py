@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -113,6 +114,27 @@ def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
     tree.origin = tree.origin.replace("s3cr", "n3w")
     assert tree.checkout().changed
     assert tree.git("config", "remote.origin.url") == tree.origin
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbled"])
+def test_a_damaged_repository_is_asked_once(
+    upstream: Upstream, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(upstream.folder, tmp_path / "damaged", symlinks=True)
+    blob = upstream.git("root", "rev-parse", "main:plain.txt")
+    file = folder / "root/.git/objects" / blob[:2] / blob[2:]
+    file.chmod(0o644)
+    file.write_bytes(b"garbled")
+    if damage == "gone":
+        file.unlink()
+    with serving(folder) as server:
+        transport = Transport(retries=3, timeout=20)
+        tree = Tree(upstream, tmp_path / "tree", f"{server.url}/root", transport)
+        with pytest.raises(SourceError, match="repository corruption on the remote side") as refused:
+            tree.checkout()
+        assert server.packs == ["root"]
+    assert "is damaged" in (refused.value.tip or "")
+    assert "trying again" not in capsys.readouterr().err
 
 
 def test_a_server_that_gives_out_names_only(

@@ -28,6 +28,8 @@ LASTING = [
     "fatal: remote error: upload-pack: not our ref 0123",
     "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.",
     "error: unable to write file: No space left on device\nfatal: early EOF",
+    "remote: aborting due to possible repository corruption on the remote side.\nfatal: early EOF",
+    "error: inflate: data stream error (incorrect data check)\nfatal: fetch-pack: invalid index-pack output",
     "something that nobody has seen before",
 ]
 

@@ -43,10 +43,19 @@ _FOR_GOOD = re.compile(
     | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
     re.IGNORECASE | re.VERBOSE,
 )
+# the server says so of itself (upload-pack.c), or sends objects that cannot be read (zlib.c)
+_DAMAGED_THERE = re.compile(
+    r"repository corruption on the remote side|inflate: data stream error|inflate returned",
+    re.IGNORECASE,
+)
 _NO_ACCESS = re.compile(
     r"""authentication\ failed | could\ not\ read\ (username|password) | permission\ denied\ \(
     | error:\ 40[13]""",
     re.IGNORECASE | re.VERBOSE,
+)
+_DAMAGED_TIP = (
+    "the repository that was asked is damaged (`git fsck` there says more): have it repaired, "
+    "or take another origin"
 )
 _LOG_IN = "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
 
@@ -93,7 +102,9 @@ class Transport:
 def may_pass(failure: SourceError) -> bool:
     """Tell whether a failure of the network is worth another attempt."""
     said = str(failure)
-    return bool(_MAY_PASS.search(said)) and not _FOR_GOOD.search(said)
+    if _FOR_GOOD.search(said) or _DAMAGED_THERE.search(said):
+        return False
+    return bool(_MAY_PASS.search(said))
 
 
 def waits(retries: int, chance: Callable[[], float] = random.random) -> Iterator[float]:
@@ -130,10 +141,12 @@ def tried(
 
 
 def _told(attempt: Callable[[], T]) -> T:
-    """Make an attempt; a server that lets nobody in gets the tip that helps there."""
+    """Make an attempt; a server that lets nobody in, or is damaged, gets the tip that helps there."""
     try:
         return attempt()
     except SourceError as failure:
         if _NO_ACCESS.search(str(failure)):
             failure.tip = _LOG_IN
+        elif _DAMAGED_THERE.search(str(failure)):
+            failure.tip = _DAMAGED_TIP
         raise
