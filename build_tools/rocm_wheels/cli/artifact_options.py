@@ -63,26 +63,26 @@ def targets_of(text: str) -> tuple[str, ...]:
     return parse_targets(text, what="--amdgpu-targets") if text.strip() else ()
 
 
-def workflow_run(given: Mapping[str, Any], platform: str) -> WorkflowRun:
+def workflow_run(options: Mapping[str, Any], platform: str) -> WorkflowRun:
     """Return the run that the options name."""
     from rocm_wheels.model.rocm_artifacts import artifact_table
     from rocm_wheels.sdk.artifact_sources import WorkflowRun
 
-    repository = given["run_github_repo"] or artifact_table().repository
-    return WorkflowRun(given["run_id"], platform, repository, given["release_type"] or "ci")
+    repository = options["run_github_repo"] or artifact_table().repository
+    return WorkflowRun(options["run_id"], platform, repository, options["release_type"] or "ci")
 
 
-def find_files(given: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, Files]:
+def find_files(options: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, Files]:
     """Return where the artifacts are, and the files there. Raises UsageError and SdkError."""
     from rocm_wheels.sdk.artifact_sources import find_run, open_source
 
-    sign = not given["no_sign_request"]
-    if (given["run_id"] is None) == (given["source"] is None):
+    sign = not options["no_sign_request"]
+    if (options["run_id"] is None) == (options["source"] is None):
         raise UsageError(
             "name the run with --run-id, or the folder of its artifacts with --source",
             tip="run ids are at https://github.com/ROCm/TheRock/actions",
         )
-    if given["source"] is None:
-        return find_run(workflow_run(given, platform), environment(), sign=sign)
-    source = open_source(given["source"], environment(), sign=sign)
+    if options["source"] is None:
+        return find_run(workflow_run(options, platform), environment(), sign=sign)
+    source = open_source(options["source"], environment(), sign=sign)
     return source, source.list_files()

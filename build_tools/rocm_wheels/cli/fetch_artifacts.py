@@ -55,7 +55,7 @@ class _ManyExcludes(click.Command):
     help="Delete archives once they are unpacked.",
 )  # fmt: skip
 @place_options
-def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, **given: Any) -> None:
+def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, **options: Any) -> None:
     """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
 
     Each archive is checked against the digest that is published beside it. A run that was cut goes on
@@ -70,25 +70,25 @@ def command(include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path
     from rocm_wheels.sdk.fetch_artifacts import FetchRequest, fetch_artifacts
     from rocm_wheels.words import amount
 
-    if sum((given["extract"], given["no_extract"], given["flatten"])) > 1:
+    if sum((options["extract"], options["no_extract"], options["flatten"])) > 1:
         raise UsageError("--extract, --no-extract and --flatten exclude each other", tip="give one of them")
     choice = ArtifactChoice(
-        targets_of(given["amdgpu_targets"]), given["artifact_group"], include=include, exclude=exclude
+        targets_of(options["amdgpu_targets"]), options["artifact_group"], include=include, exclude=exclude
     )
     compile_patterns((*include, *exclude))  # before anything is asked of a server
-    source, files = find_files(given, given["platform"])
+    source, files = find_files(options, options["platform"])
     request = FetchRequest(
         source=source,
         files=files,
         archives=choose_archives(files, choice, where=source.label),
         folder=output_dir.absolute(),
-        unpacking="flatten" if given["flatten"] else "keep" if given["no_extract"] else "extract",
-        keep_archives=not given["delete_after_extract"],
-        unchecked=given["allow_missing_sha256sum"],
-        downloads=given["download_concurrency"],
-        unpackings=given["extract_concurrency"] or os.cpu_count() or 1,
+        unpacking="flatten" if options["flatten"] else "keep" if options["no_extract"] else "extract",
+        keep_archives=not options["delete_after_extract"],
+        unchecked=options["allow_missing_sha256sum"],
+        downloads=options["download_concurrency"],
+        unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
     )
-    if given["dry_run"]:
+    if options["dry_run"]:
         for archive in request.archives:
             click.echo(f"{source.label}/{archive.file}")
         click.echo(f"{len(request.archives)} archives, {amount(request.size)}; nothing was fetched", err=True)

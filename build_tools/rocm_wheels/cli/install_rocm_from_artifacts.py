@@ -67,32 +67,32 @@ def _command() -> click.Command:
     return place_options(command)
 
 
-def _run(output_dir: Path, **given: Any) -> None:
+def _run(output_dir: Path, **options: Any) -> None:
     from rocm_wheels.sdk.install_artifacts import install_artifacts, install_folder, install_tarball
 
-    group = _group(given)
-    tarball = given["release"] is not None or given["latest_release"]
-    ways = [way for way in _WAYS if given[way] not in (None, False) and not (way == "source" and tarball)]
+    group = _group(options)
+    tarball = options["release"] is not None or options["latest_release"]
+    ways = [way for way in _WAYS if options[way] not in (None, False) and not (way == "source" and tarball)]
     if len(ways) != 1:
         raise UsageError(
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output, parts = output_dir.absolute(), _parts(given)
-    if (tarball or given["input_dir"]) and (parts or given["tests"] or given["base_only"]):
+    output, parts = output_dir.absolute(), _parts(options)
+    if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
         raise UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
-    if given["input_dir"] is not None:
-        if given["dry_run"]:
-            click.echo(given["input_dir"])
+    if options["input_dir"] is not None:
+        if options["dry_run"]:
+            click.echo(options["input_dir"])
             return
-        install_folder(given["input_dir"].absolute(), output)
+        install_folder(options["input_dir"].absolute(), output)
         click.echo(output)
         return
     if tarball:
-        request = _tarball_request(given, group)
+        request = _tarball_request(options, group)
     else:
-        request = _run_request(given, group, parts)
-    if given["dry_run"]:
+        request = _run_request(options, group, parts)
+    if options["dry_run"]:
         for archive in request.archives:
             click.echo(f"{request.source.label}/{archive.file}")
         return
@@ -100,58 +100,58 @@ def _run(output_dir: Path, **given: Any) -> None:
     click.echo(output)
 
 
-def _group(given: Mapping[str, Any]) -> str:
-    groups = [given[name] for name in ("artifact_group", "amdgpu_family") if given[name]]
+def _group(options: Mapping[str, Any]) -> str:
+    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
     if len(groups) != 1:
         raise UsageError("one of --artifact-group and --amdgpu-family is wanted", tip="such as gfx94X-dcgpu")
     return str(groups[0])
 
 
-def _parts(given: Mapping[str, Any]) -> list[str]:
-    return [part for part in artifact_table().parts if given[part.replace("-", "_")]]
+def _parts(options: Mapping[str, Any]) -> list[str]:
+    return [part for part in artifact_table().parts if options[part.replace("-", "_")]]
 
 
-def _run_request(given: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
+def _run_request(options: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
     from rocm_wheels.model.gfx import gfx_families
     from rocm_wheels.sdk.artifact_choice import ArtifactChoice, choose_archives
     from rocm_wheels.sdk.install_artifacts import TESTS, patterns_of_parts
 
-    targets = targets_of(given["amdgpu_targets"])
-    if parts and given["base_only"]:
+    targets = targets_of(options["amdgpu_targets"])
+    if parts and options["base_only"]:
         raise UsageError("--base-only and parts exclude each other", tip="leave one of them out")
-    source, files = find_files(given, PLATFORM)
+    source, files = find_files(options, PLATFORM)
     include: tuple[str, ...] = ()
-    if parts or given["base_only"]:
-        include = patterns_of_parts(parts, files, tests=given["tests"], where=source.label)
+    if parts or options["base_only"]:
+        include = patterns_of_parts(parts, files, tests=options["tests"], where=source.label)
     choice = ArtifactChoice(
         targets=targets,
         family=group,
         any_of=() if targets else gfx_families().get(group, ()),
         include=include,
-        exclude=() if given["tests"] or include else (TESTS,),
+        exclude=() if options["tests"] or include else (TESTS,),
         optional=include,
     )
-    return _request(given, source, files, choose_archives(files, choice, where=source.label))
+    return _request(options, source, files, choose_archives(files, choice, where=source.label))
 
 
-def _tarball_request(given: Mapping[str, Any], group: str) -> FetchRequest:
+def _tarball_request(options: Mapping[str, Any], group: str) -> FetchRequest:
     from rocm_wheels.sdk.artifact_sources import open_source
     from rocm_wheels.sdk.install_artifacts import choose_tarball, tarball_folder
 
-    release = given["release"]
+    release = options["release"]
     published = tarball_folder(release) if release is not None else artifact_table().tarballs["nightly"]
-    source = open_source(given["source"] or published, environment(), sign=not given["no_sign_request"])
+    source = open_source(options["source"] or published, environment(), sign=not options["no_sign_request"])
     files = source.list_files()
     archive = choose_tarball(files, PLATFORM, group, release, where=source.label)
-    if not given["allow_missing_sha256sum"]:
+    if not options["allow_missing_sha256sum"]:
         log.note(
             "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
         )
-    return _request({**given, "allow_missing_sha256sum": True}, source, files, [archive])
+    return _request({**options, "allow_missing_sha256sum": True}, source, files, [archive])
 
 
 def _request(
-    given: Mapping[str, Any], source: ArtifactSource, files: Files, archives: Sequence[ArchiveName]
+    options: Mapping[str, Any], source: ArtifactSource, files: Files, archives: Sequence[ArchiveName]
 ) -> FetchRequest:
     from rocm_wheels.sdk.fetch_artifacts import FetchRequest
 
@@ -160,9 +160,9 @@ def _request(
         files=files,
         archives=archives,
         folder=Path(),
-        unchecked=given["allow_missing_sha256sum"],
-        downloads=given["download_concurrency"],
-        unpackings=given["extract_concurrency"] or os.cpu_count() or 1,
+        unchecked=options["allow_missing_sha256sum"],
+        downloads=options["download_concurrency"],
+        unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
     )
 
 

@@ -33,12 +33,12 @@ def options() -> list[click.Option]:
     ]  # fmt: skip
 
 
-def manifest_of(given: Mapping[str, Any]) -> Lock | None:
+def manifest_of(values: Mapping[str, Any]) -> Lock | None:
     """Return the manifest that is to be locked, without the projects that are not wanted; ``None`` for none.
 
     Raises UsageError, SourceError, and DataError with ``file:line:column``.
     """
-    file, url, expected = given["manifest"], given["manifest_url"], given["expected_pytorch_git_ref"]
+    file, url, expected = values["manifest"], values["manifest_url"], values["expected_pytorch_git_ref"]
     if file is not None and url is not None:
         raise UsageError("--manifest and --manifest-url exclude each other", tip="give one of them")
     if file is None and url is None:
@@ -50,7 +50,7 @@ def manifest_of(given: Mapping[str, Any]) -> Lock | None:
         return None
     for name in project_names():
         for what in ("ref", "origin"):
-            if given[f"{name}_{what}"] is not None:
+            if values[f"{name}_{what}"] is not None:
                 raise UsageError(
                     f"--{option_name(name)}-{what} and a manifest say two things", tip="leave one of them out"
                 )
@@ -59,7 +59,7 @@ def manifest_of(given: Mapping[str, Any]) -> Lock | None:
         raise UsageError(f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock")
     if expected:
         _require_ref(lock, expected, name)
-    return lock.model_copy(update={"projects": _chosen(lock, given["projects"], name)})
+    return lock.model_copy(update={"projects": _chosen(lock, values["projects"], name)})
 
 
 def _read(file: Path | None, url: str | None) -> tuple[Lock, str]:

@@ -50,12 +50,12 @@ class ArtifactChoice:
 
 def read_archive_names(files: Iterable[str]) -> list[ArchiveName]:
     """Return the archives among files, sorted by name; each artifact once."""
-    found: dict[str, ArchiveName] = {}
+    by_stem: dict[str, ArchiveName] = {}
     for file in sorted(files, reverse=True):  # .zst comes before .xz
         match = _ARCHIVE.fullmatch(file)
-        if match and file.isprintable() and match["stem"] not in found:
-            found[match["stem"]] = ArchiveName(file, **match.groupdict())
-    return sorted(found.values(), key=lambda archive: archive.file)
+        if match and file.isprintable() and match["stem"] not in by_stem:
+            by_stem[match["stem"]] = ArchiveName(file, **match.groupdict())
+    return sorted(by_stem.values(), key=lambda archive: archive.file)
 
 
 def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str) -> list[ArchiveName]:
@@ -64,16 +64,16 @@ def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str)
     if not archives:
         raise SdkError(f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst")
     include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
-    wanted = _of_gpus(archives, choice, where)
+    of_gpus = _of_gpus(archives, choice, where)
     for text, pattern in zip(choice.include, include, strict=True):
-        if text not in choice.optional and not any(pattern.search(archive.file) for archive in wanted):
+        if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
             raise SdkError(
                 f"no artifact in {where} matches {text!r}{_names_like(archives)}",
                 tip="correct the pattern, or leave it out; --dry-run lists what would be fetched",
             )
     chosen = [
         archive
-        for archive in wanted
+        for archive in of_gpus
         if (not include or any(pattern.search(archive.file) for pattern in include))
         and not any(pattern.search(archive.file) for pattern in exclude)
     ]

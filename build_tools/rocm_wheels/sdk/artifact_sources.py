@@ -179,10 +179,10 @@ class WorkflowRun:
             )
         run = f"{self.run_id}-{self.platform}"
         fork = f"s3://{table.forks}/{self.repository.replace('/', '-')}/{run}"
-        own = f"s3://{table.buckets[self.release_type]}/{run}"
+        likely = f"s3://{table.buckets[self.release_type]}/{run}"
         if self.release_type != "ci":
-            return [own]
-        return [own, fork] if self.repository == table.repository else [fork]
+            return [likely]
+        return [likely, fork] if self.repository == table.repository else [fork]
 
 
 def open_source(place: str, env: Mapping[str, str], *, sign: bool = True) -> ArtifactSource:
@@ -199,8 +199,8 @@ def open_source(place: str, env: Mapping[str, str], *, sign: bool = True) -> Art
                 tip="for example: s3://therock-ci-artifacts/1-linux",
             )
         region = {"AWS_REGION": artifact_table().region}
-        known = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or not bucket.startswith("therock-")
-        used = env if known else {**env, **region}
+        is_set = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
+        used = env if is_set or not bucket.startswith("therock-") else {**env, **region}
         return BucketSource(BucketFolder(bucket, folder, used, sign=sign))
     if parts.scheme in ("http", "https"):
         return PageSource(place, Reach())

@@ -91,10 +91,10 @@ def fetch_artifacts(request: FetchRequest, digests: Mapping[str, str | None] | N
 def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
     names, reach = [archive.file for archive in request.archives], Reach()
-    found = parallel.each(
+    read = parallel.each(
         lambda name: read_digest(request.source, name, request.files, reach), names, jobs=request.downloads
     )
-    digests = dict(zip(names, found, strict=True))
+    digests = dict(zip(names, read, strict=True))
     missing = [name for name, digest in digests.items() if digest is None]
     if missing and not request.unchecked:
         raise SdkError(
@@ -157,7 +157,7 @@ class _Fetching:
             return FetchResult((request.folder,), tuple(sorted(self._fetched)))
         if not self._fetched:
             log.note(f"{counted(len(request.archives), 'artifact')} in {request.folder}: up to date")
-        return FetchResult(tuple(one.path for one in done), tuple(sorted(self._fetched)))
+        return FetchResult(tuple(archive.path for archive in done), tuple(sorted(self._fetched)))
 
     def _require_room(self, digests: Mapping[str, str | None]) -> None:
         request = self._request
@@ -180,11 +180,11 @@ class _Fetching:
         request = self._request
         if request.unpacking == "extract" and digest and self._is_unpacked(archive, digest):
             return _Archive(request.folder / archive.stem, digest)
-        got = self._obtain(archive, digest)
+        packed = self._obtain(archive, digest)
         if request.unpacking == "keep":
-            return got
+            return packed
         with self._unpackings:
-            return self._unpack(archive, got)
+            return self._unpack(archive, packed)
 
     def _place(self, archive: ArchiveName) -> Path:
         """Return where a checked archive lies."""
@@ -195,9 +195,9 @@ class _Fetching:
         """Return an archive that is whole: the one that is here, one of this machine, or a new one."""
         request, place = self._request, self._place(archive)
         if place.is_file():
-            here = digest_of_file(place)
-            if here == digest:
-                return _Archive(place, here)
+            sha256 = digest_of_file(place)
+            if sha256 == digest:
+                return _Archive(place, sha256)
             log.warn(f"{place} is not the published file; fetching it again")
             place.unlink()
         url, size = request.source.url_of(archive.file), request.files.get(archive.file)
@@ -218,15 +218,15 @@ class _Fetching:
             self._fetched.append(archive.file)
         return _Archive(place, sha256)
 
-    def _download(self, wanted: Wanted, place: Path) -> str:
+    def _download(self, file: Wanted, place: Path) -> str:
         import requests
 
-        folder = self._state / "parts" / wanted.name
-        log.note(f"fetching {wanted.name} ({amount(wanted.size)}) from {host_of(wanted.url)}")
+        folder = self._state / "parts" / file.name
+        log.note(f"fetching {file.name} ({amount(file.size)}) from {host_of(file.url)}")
         with requests.Session() as session:
             past_proxies(session)
             fetched = Download(
-                wanted, folder, session, self._begin(wanted.name, wanted.size), self._request.patience,
+                file, folder, session, self._begin(file.name, file.size), self._request.patience,
                 error=SdkError, option="--output-dir",
             ).run()  # fmt: skip
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -259,11 +259,11 @@ class _Fetching:
         request, before = self._request, self._done.get(FLAT) or {}
         staged = self._state / "unpacking-flat"
         staged.mkdir()
-        for one, archive in zip(unpacked, request.archives, strict=True):
-            one.path.rename(staged / archive.stem)
-        tree = merge(read_artifacts(staged, any_family=True))
+        for tree, archive in zip(unpacked, request.archives, strict=True):
+            tree.path.rename(staged / archive.stem)
+        merged = merge(read_artifacts(staged, any_family=True))
         self._note(FLAT, None)
-        for relative, entry in tree.items():
+        for relative, entry in merged.items():
             target = request.folder / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir() and not target.is_symlink():
@@ -273,7 +273,9 @@ class _Fetching:
                 )
             os.replace(entry.path, target)
         shutil.rmtree(staged)
-        digests = {archive.file: one.sha256 for archive, one in zip(request.archives, unpacked, strict=True)}
+        digests = {
+            archive.file: tree.sha256 for archive, tree in zip(request.archives, unpacked, strict=True)
+        }
         self._note(FLAT, {**before, **digests})
         for archive in request.archives:
             self._forget(archive)

@@ -63,12 +63,12 @@ def patterns_of_parts(parts: Collection[str], files: Files, *, tests: bool, wher
     names = [archive.file for archive in read_archive_names(files)]
     patterns = list(table.base)
     for part in parts:
-        wanted = table.parts[part].list_patterns(parts, tests=tests)
-        if not any(re.search(pattern, name) for pattern in wanted for name in names):
+        of_part = table.parts[part].list_patterns(parts, tests=tests)
+        if not any(re.search(pattern, name) for pattern in of_part for name in names):
             raise SdkError(
                 f"no artifact for --{part} in {where}", tip="the build has it not: leave the option out"
             )
-        patterns += wanted
+        patterns += of_part
     return tuple(dict.fromkeys(patterns))
 
 

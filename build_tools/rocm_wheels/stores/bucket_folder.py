@@ -37,18 +37,18 @@ class BucketFolder:
 
     def files(self) -> list[Listed]:
         """Return the files in the folder, not those in folders of it; none where nothing is."""
-        asked = {"Bucket": self._bucket, "Prefix": self._prefix, "Delimiter": "/"}
+        query = {"Bucket": self._bucket, "Prefix": self._prefix, "Delimiter": "/"}
         listed: list[Listed] = []
         while True:
             answer = self._attempts.read(
-                f"list {self.url}", lambda: self._client.call("list_objects_v2", **asked)
+                f"list {self.url}", lambda: self._client.call("list_objects_v2", **query)
             )
             for item in answer.get("Contents", ()):
                 if name := item["Key"].removeprefix(self._prefix):
                     listed.append(Listed(name, item["Size"], tag_of(item["ETag"])))
             if not answer.get("IsTruncated"):
                 return listed
-            asked["ContinuationToken"] = answer["NextContinuationToken"]
+            query["ContinuationToken"] = answer["NextContinuationToken"]
 
     def download_url(self, name: str) -> str:
         """Return a URL of a file in the folder that can be read without credentials, for half a day."""
