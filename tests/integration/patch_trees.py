@@ -52,7 +52,7 @@ class Patched:
 
     def status(self) -> TreeStatus:
         """Ask what the tree is."""
-        return tree_status(self.directory, env={**self.upstream.env, **self.env})
+        return tree_status(load_project("pytorch"), self.directory, env={**self.upstream.env, **self.env})
 
     def git(self, *arguments: str, where: str = "", **variables: str) -> str:
         """Run git in the tree."""

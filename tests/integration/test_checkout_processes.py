@@ -47,10 +47,10 @@ def started(trace: Path) -> Counter[str]:
 
 # what → how often git may be started for the root and for each submodule
 BOUNDS: dict[str, tuple[int, int]] = {
-    "first": (30, 17),
+    "first": (34, 21),  # four for what hipify did there
     "nothing to do": (7, 1),
     "status": (12, 6),
-    "another ref": (42, 31),
+    "another ref": (48, 36),
 }
 
 
@@ -63,7 +63,7 @@ def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -
     runs = {
         "first": check_out("main"),
         "nothing to do": check_out("main"),
-        "status": lambda env: tree_status(tmp_path / "tree", env=env),
+        "status": lambda env: tree_status(load_project("pytorch"), tmp_path / "tree", env=env),
         "another ref": check_out("feature"),
     }
     assert runs.keys() == BOUNDS.keys()

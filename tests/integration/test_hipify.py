@@ -154,10 +154,12 @@ def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     (tree.directory / ".git/info").mkdir(exist_ok=True)
     (tree.directory / ".git/info/exclude").write_text("fail-hipify\n")
     (tree.directory / "fail-hipify").touch()
+    (tree.directory / "ignored_hip/a.hip").unlink()  # else nothing is to be done
     with pytest.raises(SourceError, match=r"build_amd.py[^\n]*failed with exit code 1:\n.*boom") as failed:
         tree.hipify()
     assert "hipify.log" in (failed.value.tip or "")
     (tree.directory / "fail-hipify").unlink()
+    assert (tree.directory / "hip/a.hip").exists()
     assert tree.hipify().head == head
     assert content(tree.directory) == files
 
@@ -171,3 +173,96 @@ def test_a_tree_without_the_script(tree: Tree, upstream: Upstream) -> None:
         tree.checkout(ref="scriptless")
     assert "--no-hipify" in (missing.value.tip or "")
     tree.checkout(ref="scriptless", hipify=False)
+
+
+# Like PyTorch's: a file is translated where it lies, and the name of a header in it each time again.
+LENGTHENS = """
+for source in root.glob("*.cpp"):
+    source.write_text(source.read_text().replace("cuda", "hip").replace("types.h", "hip/types.h"))
+"""
+
+
+@pytest.fixture
+def twice(upstream: Upstream, tree: Tree) -> Tree:
+    """A tree with a source that the script translates each time again."""
+    if not upstream.git("root", "branch", "--list", "twice"):
+        upstream.git("root", "checkout", "-q", "-B", "twice", "main")
+        script = upstream.root / "tools/amd_build/build_amd.py"
+        script.write_text(script.read_text() + LENGTHENS)
+        (upstream.root / "bind.cpp").write_text("// in cuda.h or types.h\nfirst\n// cuda\n")
+        upstream.commit("root", "a source that is translated in place")
+        upstream.git("root", "checkout", "-q", "main")
+    return tree
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: bool) -> None:
+    source = twice.directory / "bind.cpp"
+    head = twice.checkout(ref="twice", commit_hipify=committed)
+    assert source.read_text() == "// in hip.h or hip/types.h\nfirst\n// hip\n"
+    before = times(twice.directory)
+    for _ in range(2):
+        again = twice.hipify(commit=committed)
+        assert (again.changed, again.head) == ((), head)
+    assert twice.new_times(before) == set()
+    # the script runs again, for a file that it has nothing to do with
+    (twice.directory / "plain.txt").write_text("edited\n")
+    before = times(twice.directory)
+    assert twice.hipify(commit=False).changed == ()
+    assert twice.new_times(before) == set()
+    # of an edited file, the new lines are translated
+    source.write_text("// in hip.h or hip/types.h\nfirst\n// hip\n// cuda, types.h\n")
+    assert twice.hipify(commit=False).changed == ("bind.cpp",)
+    assert source.read_text() == "// in hip.h or hip/types.h\nfirst\n// hip\n// hip, hip/types.h\n"
+    assert twice.hipify(commit=False).changed == ()
+
+
+def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path: Path) -> None:
+    twice.checkout(ref="twice")
+    (twice.directory / "plain.txt").write_text("edited\n")
+    twice.git("commit", "-qam", "Mine")
+    mine = twice.git("rev-parse", "HEAD")
+    assert twice.hipify().head == mine
+    # a clone of somebody's, as well as one that another script hipified and tagged
+    twice.upstream.git(tmp_path, "clone", "-q", "--recursive", "-b", "twice", twice.upstream.url, "clone")
+    clone = Tree(twice.upstream, tmp_path / "clone")
+    first = clone.hipify()
+    assert clone.hipify().head == first.head
+    clone.git("update-ref", "-d", "refs/worktree/rocm-wheels/hipified")
+    assert clone.hipify().head == first.head
+    assert not clone.git("status", "--porcelain")
+
+
+def test_edits_of_what_hipify_makes_stay(tree: Tree) -> None:
+    source, made = tree.directory / "a.cu", tree.directory / "hip/a.hip"
+    tree.checkout()
+    source.write_text("cuda a\n1\n2\n3\n4\n")
+    tree.git("commit", "-qam", "Mine")
+    tree.hipify()
+    made.write_text("hip a\n1\n2\n3\nmine\n")
+    tree.git("commit", "-qam", "Mine, of HIP")
+    mine = tree.git("rev-parse", "HEAD")
+    assert tree.hipify().head == mine
+    assert made.read_text() == "hip a\n1\n2\n3\nmine\n"
+    source.write_text("cuda other\n1\n2\n3\n4\n")
+    assert set(tree.hipify(commit=False).changed) == {"hip/a.hip", "ignored_hip/a.hip"}
+    assert made.read_text() == "hip other\n1\n2\n3\nmine\n"
+    source.write_text("cuda other\n1\n2\n3\nfour\n")
+    (tree.directory / "new.cu").write_text("cuda new\n")
+    files = content(tree.directory)
+    with pytest.raises(SourceError, match=r"hip/a\.hip in .*: edited") as refused:
+        tree.hipify(commit=False)
+    assert "move your file away" in (refused.value.tip or "")
+    assert content(tree.directory) == files
+    made.unlink()
+    tree.hipify(commit=False)
+    assert made.read_text() == "hip other\n1\n2\n3\nfour\n"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_is_made_of_a_source_that_is_gone_goes(tree: Tree, committed: bool) -> None:
+    tree.checkout(commit_hipify=committed)
+    (tree.directory / "b.cu").unlink()
+    assert set(tree.hipify(commit=False).changed) == {"hip/b.hip", "ignored_hip/b.hip"}
+    assert not (tree.directory / "hip/b.hip").exists()
+    assert (tree.directory / "hip/a.hip").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from patch_trees import DEEP, MIDDLE, Patched
 from source_trees import ODD, Upstream, isolated_environment, make_upstream, times
 
 from rocm_wheels.errors import RocmWheelsError, SourceError, explain
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.hipify import hipify
 from rocm_wheels.sources.patches.mail import PatchRefused
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
@@ -92,8 +95,14 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
     subjects = first.git("log", "--format=%s", "--reverse", f"{UPSTREAM}..HEAD").splitlines()
     middle = subjects.index("DO NOT SUBMIT: HIPIFY")
     assert first.git("log", "-1", "--format=%s", HIPIFIED) == "DO NOT SUBMIT: HIPIFY"
-    assert subjects[middle + 1 :] == ["DO NOT SUBMIT: SUBMODULES OF PATCHES", "Hipified root"]
-    assert first.git("log", "-1", "--format=%an %ai|%cn %ci") == (
+    assert subjects[middle + 1 :] == [
+        "DO NOT SUBMIT: SUBMODULES OF PATCHES",
+        "Hipified root",
+        "DO NOT SUBMIT: HIPIFY",  # of the source that the patch changes
+    ]
+    translated = ODD.removesuffix(".cu") + ".hip"
+    assert (tree / "hip" / translated).read_text() == "odd\n"
+    assert first.git("log", "-1", "--format=%an %ai|%cn %ci", "HEAD^") == (
         "Up Stream 2023-11-15 03:43:20 +0530|rocm-wheels 2023-11-15 03:43:20 +0530"
     )
     second = Patched(upstream, tmp_path / "second", first.folder)
@@ -149,7 +158,8 @@ def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
     after = times(tree.directory)
     changed = {name for name in before if after.get(name) != before[name]}
-    assert changed == {"hip/a.hip", ODD}
+    translated = ODD.removesuffix(".cu") + ".hip"
+    assert changed == {"hip/a.hip", ODD, f"hip/{translated}", f"ignored_hip/{translated}"}
     plain = tree.checkout(patch=False, hipify=False)
     assert plain == upstream.git("root", "rev-parse", "main")
     assert tree.checkout(commit_hipify=False, patch=False) == plain
@@ -280,6 +290,46 @@ def test_commits_of_ones_own_are_kept_on_a_named_branch(
     assert len(tree.git("for-each-ref", "refs/heads").splitlines()) == 1
     tree.checkout("feature", patch=False)
     assert "kept" not in capsys.readouterr().err
+
+
+def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, tmp_path: Path) -> None:
+    sets = tmp_path / "patches/pytorch/main"
+    mine = Patched(upstream, tmp_path / "mine", sets)
+    mine.checkout(patch=False)
+    mine.commit("Edit a kernel", {"a.cu": "cuda mine\n"})
+    assert mine.save().written == ("hipified/0001-Edit-a-kernel.patch",)
+    other = Patched(upstream, tmp_path / "other", sets)
+    other.checkout()
+    assert (other.directory / "hip/a.hip").read_text() == "hip mine\n"
+    assert (other.directory / "ignored_hip/a.hip").read_text() == "hip mine\n"
+    assert not other.git("status", "--porcelain", "-uall")
+    assert other.save().written == ()
+    status = other.status()
+    assert (status.words, status.changed_since_hipify) == (("patched", "hipified"), False)
+    # what hipify made of it is in the patch where another one builds on it
+    other.commit("Edit what it makes", {"hip/a.hip": "hip mine, and more\n"})
+    assert set(other.save().written) == {
+        "hipified/0001-Edit-a-kernel.patch",
+        "hipified/0002-Edit-what-it-makes.patch",
+    }
+    third = Patched(upstream, tmp_path / "third", sets)
+    third.checkout()
+    assert (third.directory / "hip/a.hip").read_text() == "hip mine, and more\n"
+    assert (third.directory / "a.cu").read_text() == "cuda mine\n"
+    assert third.save().written == ()
+
+
+def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    mine = Patched(upstream, tmp_path / "mine", tmp_path / "patches/pytorch/main")
+    mine.checkout(patch=False)
+    (mine.directory / "a.cu").write_text("cuda mine\n")
+    recipe, python = load_project("pytorch"), Path(sys.executable)
+    hipify(recipe, mine.directory, commit=False, env=upstream.env, python=python)
+    mine.commit("Both", {})
+    assert mine.save().written == ("hipified/0001-Both.patch",)
+    assert b"+hip mine" in mine.patches()["hipified/0001-Both.patch"]
 
 
 MAIL = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"

@@ -15,6 +15,8 @@ from patch_trees import Patched
 from source_trees import HIPIFY, Upstream, isolated_environment, make_upstream
 
 from rocm_wheels.errors import RocmWheelsError, SourceError
+from rocm_wheels.model.project import load_project
+from rocm_wheels.sources.hipify import hipify_changed
 from rocm_wheels.sources.patches.mail import PatchRefused
 from rocm_wheels.sources.status import tree_status
 
@@ -171,9 +173,12 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     ):
         assert words in refused.value.message
     assert files(tree.directory) == before
-    listed = {path for _, path in tree_status(tree.directory, env=odd.env).repositories[0].files}
+    status = tree_status(load_project("pytorch"), tree.directory, env=odd.env)
+    listed = {path for _, path in status.repositories[0].files}
     assert {"a b.cu", NO_TEXT, "tab\ty.cu", 'un"tracked\n'} <= listed
 
+    assert hipify_changed(load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable))
+    before = files(tree.directory)
     tree.git("add", "-A")
     tree.git("commit", "-q", "-m", "Mine: ünï")
     assert len(tree.save().written) == 1

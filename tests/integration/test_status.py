@@ -15,7 +15,7 @@ from source_trees import Upstream, content, isolated_environment, make_upstream
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.model.project import load_project
-from rocm_wheels.sources.hipify import hipify
+from rocm_wheels.sources.hipify import hipify, hipify_changed
 from rocm_wheels.sources.identity import tree_identity
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -133,6 +133,26 @@ def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Patched) -> None:
     tree.checkout(patch=False)  # not "nothing to do": the commits are kept on a branch
     assert tree.status().words == ("hipified",)
     assert tree.git("branch", "--list", "kept-*") != ""
+
+
+def test_a_tree_is_hipified_by_what_lies_in_it(tree: Patched) -> None:
+    head = tree.checkout(patch=False)
+    tree.git("switch", "-q", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
+    assert (tree.status().words, tree.status().hipify) == (("upstream",), "no")
+    tree.git("switch", "-q", "--detach", head)
+    assert (tree.status().words, tree.status().changed_since_hipify) == (("hipified",), False)
+    (tree.directory / "a.cu").write_text("cuda mine\n")
+    assert (tree.status().words, tree.status().changed_since_hipify) == (("hipified", "changed"), True)
+    assert "files changed since" in door(tree, "status")[1]
+    env, python = tree.upstream.env, Path(sys.executable)
+    assert set(hipify_changed(load_project("pytorch"), tree.directory, env=env, python=python)) == {
+        "hip/a.hip",
+        "ignored_hip/a.hip",
+    }
+    status = tree.status()
+    assert (status.words, status.changed_since_hipify) == (("hipified", "changed"), False)
+    # both are changes of whoever edits: they go into one commit
+    assert status.repositories[0].files == (("modified", "a.cu"), ("modified", "hip/a.hip"))
 
 
 def test_interrupted(tree: Patched) -> None:

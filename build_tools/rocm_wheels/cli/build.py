@@ -100,13 +100,16 @@ def show_plan(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
 ) -> Any:
     """Print a plan; return it."""
+    from rocm_wheels.pipeline.hipified import say_stale
     from rocm_wheels.pipeline.plan.file import plan_json
     from rocm_wheels.pipeline.plan.planning import look_over, make_planned, say_what_holds
     from rocm_wheels.pipeline.plan.text import plan_text
     from rocm_wheels.pipeline.preflight.planned import preflight
     from rocm_wheels.pipeline.preflight.table import finding_lines
 
-    planned = make_planned(look_over(request, env))
+    asked = look_over(request, env)
+    say_stale(asked.projects, asked.request.sources, asked.env)
+    planned = make_planned(asked)
     for line in finding_lines(preflight(planned)):
         log.note(line)
     if as_json:

@@ -137,10 +137,11 @@ def _save(project: str, place: Place, **given: Any) -> None:
 
 
 def _status(project: str, place: Place, **given: Any) -> None:
+    from rocm_wheels.model.project import load_project
     from rocm_wheels.sources.status import tree_status
 
     directory = place(project, given["repo"], given["repo_name"], given["checkout_dir"])
-    status = tree_status(directory, env=environment())
+    status = tree_status(load_project(project), directory, env=environment())
     if given["as_json"]:
         from dataclasses import asdict
 
@@ -158,7 +159,12 @@ def _lines(project: str, status: TreeStatus) -> list[str]:
         f"  tree      {status.directory}",
         f"  upstream  {status.upstream}{origin}",
         f"  HEAD      {status.head}",
-        f"  hipify    {status.hipify}",
+        f"  hipify    {status.hipify}"
+        + (
+            "; files changed since: `hipify` or `build` translates them"
+            if status.changed_since_hipify
+            else ""
+        ),
     ]
     if status.interrupted:
         lines.append(f"  interrupted: {status.interrupted}; run it again, it carries on")

@@ -15,6 +15,7 @@ from rocm_wheels.errors import RocmWheelsError, explain
 from rocm_wheels.pipeline.execute import events
 from rocm_wheels.pipeline.execute.executor import Executor, How, Outcome
 from rocm_wheels.pipeline.execute.screen import Screen
+from rocm_wheels.pipeline.hipified import hipify_sources
 from rocm_wheels.pipeline.plan.file import write_plan
 from rocm_wheels.pipeline.plan.planning import Planned, look_over, make_planned, say_what_holds
 from rocm_wheels.pipeline.plan.text import against_text
@@ -49,6 +50,8 @@ def build_wheels(request: WheelsRequest, env: Mapping[str, str], how: How, comma
     asked = look_over(request, env)
     with exclusive(asked.request.work, what="build", tip=f"{WAIT}, or give this run another --work-dir"):
         _end_left_behind(Workspace(asked.request.work))
+        if asked.locked is None:  # else the trees are as they were left
+            hipify_sources(asked.projects, asked.request.sources, asked.env)
         planned = make_planned(asked)
         if all(step.verdict in ("skip", "left out") for step in planned.plan):
             outcomes = {

@@ -13,7 +13,8 @@ from rocm_wheels.sources import build_env, protect, undo
 from rocm_wheels.sources.configuration import configure
 from rocm_wheels.sources.files import Listing, load_times, restore_times, save_times
 from rocm_wheels.sources.git import Git, without_filters
-from rocm_wheels.sources.hipify import settled, translate, untranslated
+from rocm_wheels.sources.hipified import Record, settle_lines, write_records
+from rocm_wheels.sources.hipify import settled
 from rocm_wheels.sources.materialize import list_all, tag_all, write_files, written_by_us
 from rocm_wheels.sources.network import remote
 from rocm_wheels.sources.network.fetch import under_way
@@ -24,7 +25,8 @@ from rocm_wheels.sources.prepare import Ready
 from rocm_wheels.sources.recover import rescue_all
 from rocm_wheels.sources.request import CheckoutRequest
 from rocm_wheels.sources.state import FETCHED_REF, OWN_FOLDER, TIMES, State, write_state
-from rocm_wheels.sources.trees import Part, repositories, standing
+from rocm_wheels.sources.translate import translate, untranslated
+from rocm_wheels.sources.trees import Part, differences, repositories, standing
 from rocm_wheels.sources.unfinished import refuse_unfinished
 
 
@@ -58,12 +60,13 @@ def bring(
     moved = any(part.path for part in parts) or known.knows_submodules
     parts = write_files(parts, place, commit, ours, modules=modules, moved=moved, tree=ready.tree)
     tree, final = parts[0].tree, request.patches is None
+    records: Mapping[str, Record] = {}
     hipified = _is_left_plain(request) and request.commit_hipify
     new = replace(new, left=tag_all(parts, hipified=hipified, fetched=final))
     if not _is_left_plain(request):  # else nothing comes that would write another file
         write_state(place, replace(new, operation="checkout"))
     try:
-        new = _make_ours(request, parts, place, new, python)
+        new, records = _make_ours(request, parts, place, new, python)
     except PatchRefused:
         undo.put_back(git, place, way_back, project, times)
         raise
@@ -72,7 +75,9 @@ def bring(
     build_env.settle(git, place, project, wanted=request.hipify)
     if not final:  # until now the tree could be put back, without the tags
         git.text("update-ref", "-d", FETCHED_REF)
-    new = settled(new, standing(parts, new.left))
+    parts = standing(parts, new.left)
+    new = settled(new, parts)
+    write_records(parts, records, new.identity)
     write_state(place, new)
     (place / OWN_FOLDER / TIMES).unlink(missing_ok=True)
     return new, tree
@@ -132,23 +137,37 @@ def _is_left_plain(request: CheckoutRequest) -> bool:
 
 def _make_ours(
     request: CheckoutRequest, parts: Sequence[Part], place: Path, state: State, python: Path
-) -> State:
-    """Apply base patches, hipify, apply hipified patches; return the state of what lies there then."""
-    patches = request.patches
+) -> tuple[State, Mapping[str, Record]]:
+    """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
+    patches, project = request.patches, request.project
     if _is_left_plain(request):
-        return untranslated(request.project, state, commit=request.commit_hipify)
+        return untranslated(project, state, commit=request.commit_hipify), {}
     if patches is not None:
         state = stage(parts, place, state, patches.base, "base")
-    if request.hipify:
-        state = translate(
-            standing(parts, state.left),
-            request.project,
-            state,
-            commit=request.commit_hipify,
-            python=python,
-            untagged=True,  # by `tag_all`
-        )[0]
-        write_state(place, replace(state, operation="checkout"))
-        if patches is not None:
-            state = stage(parts, place, state, patches.hipified, "hipified")
-    return state
+    if not request.hipify:
+        return state, {}
+    there = standing(parts, state.left)
+    state, _, records = translate(there, project, state, commit=request.commit_hipify, python=python)
+    write_state(place, replace(state, operation="checkout"))
+    if patches is not None and patches.hipified and project.hipify.script:
+        before, state = state, stage(parts, place, state, patches.hipified, "hipified")
+        there = standing(parts, state.left)
+        records = {part.path: settle_lines(part, records[part.path]) for part in there}
+        if any(_touches_sources(part, before, records[part.path]) for part in there):
+            known = dict(records)
+            state, _, records = translate(
+                there, project, state, commit=True, python=python, known=known, keep_edited=True
+            )
+            write_state(place, replace(state, operation="checkout"))
+    elif patches is not None:
+        state = stage(parts, place, state, patches.hipified, "hipified")
+    return state, records
+
+
+def _touches_sources(part: Part, before: State, record: Record) -> bool:
+    """Tell whether patches changed a file that hipify may have translated to another one."""
+    changes = differences(part.git, "diff-tree", "-r", before.left[part.path].head, part.head)
+    return any(
+        not change.of_submodule and change.path not in record.made and change.path not in record.rewritten
+        for change in changes
+    )

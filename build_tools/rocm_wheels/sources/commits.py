@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.errors import SourceError
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, objects_of
-from rocm_wheels.sources.state import FETCHED_REF, HIPIFY_MESSAGE, HIPIFY_TAG, LEFT_REF, UPSTREAM_TAG
+from rocm_wheels.sources.state import (
+    FETCHED_REF,
+    HIPIFIED_REF,
+    HIPIFY_MESSAGE,
+    HIPIFY_TAG,
+    LEFT_REF,
+    UPSTREAM_TAG,
+)
 from rocm_wheels.sources.trees import temporary_index
 
 if TYPE_CHECKING:
@@ -108,7 +115,7 @@ def tag_upstream(git: Git, commit: str, *, hipified: bool, fetched: bool) -> Non
     ``hipified``: it is what hipify leaves, too, and is tagged as that. ``fetched``: the ref that a
     transfer left is no longer needed.
     """
-    lines = [f"update refs/tags/{UPSTREAM_TAG} {commit}", f"delete {LEFT_REF}"]
+    lines = [f"update refs/tags/{UPSTREAM_TAG} {commit}", f"delete {LEFT_REF}", f"delete {HIPIFIED_REF}"]
     lines.append(f"update refs/tags/{HIPIFY_TAG} {commit}" if hipified else f"delete refs/tags/{HIPIFY_TAG}")
     lines += [f"delete {FETCHED_REF}"] if fetched else []
     git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))

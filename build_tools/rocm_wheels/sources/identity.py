@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
-from rocm_wheels.sources.git import Git, without_private_filters
-from rocm_wheels.sources.state import UPSTREAM_TAG, State, read_state
+from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
+from rocm_wheels.sources.state import HIPIFY_MESSAGE, UPSTREAM_TAG, State, read_state
 from rocm_wheels.sources.trees import (
     Entry,
     Part,
+    holder,
     is_populated,
     listed,
     refuse_unborn,
@@ -32,6 +33,7 @@ class TreeIdentity:
     ``tree`` changes with any file that is tracked, or untracked and not ignored, in the
     root and in every submodule. ``dirty``: somebody changed something since the commit;
     an uncommitted hipify of ours does not count. ``epoch``: the commit's date, seconds since 1970.
+    ``source``: the newest commit that neither hipify nor we made: upstream's, or somebody's own on top.
     """
 
     commit: str
@@ -39,6 +41,7 @@ class TreeIdentity:
     tree: str
     dirty: bool
     epoch: int
+    source: str = field(default="", compare=False)
 
 
 def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
@@ -59,7 +62,19 @@ def tree_identity(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     upstream = state.upstream if state is not None else _tagged(git)
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
-    return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch)
+    source = _source_commit(git, part.head, upstream)
+    return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch, source)
+
+
+def _source_commit(git: Git, head: str, upstream: str | None) -> str:
+    if not upstream or upstream == head:
+        return head
+    form = "--format=%H%x09%ce%x09%s"
+    for line in git.fields("log", "-z", "--no-show-signature", form, f"{upstream}..{head}", "--"):
+        commit, email, subject = line.split("\t", 2)
+        if email != OUR_EMAIL and subject != HIPIFY_MESSAGE:
+            return commit
+    return upstream
 
 
 def as_it_lies(git: Git, state: State | None) -> tuple[str, str]:
@@ -67,6 +82,12 @@ def as_it_lies(git: Git, state: State | None) -> tuple[str, str]:
     part, links = listed("", git, "")
     refuse_unborn(part)
     return part.head, combined_tree(part, _paths(links), state)[0]
+
+
+def whole_tree(parts: Sequence[Part], state: State | None) -> str:
+    """Return the tree of all repositories of a tree (as in ``TreeIdentity``)."""
+    paths = [part.path for part in parts]
+    return combined_tree(parts[0], [path for path in paths if path and not holder(path, paths)], state)[0]
 
 
 def combined_tree(part: Part, links: Iterable[str], state: State | None) -> tuple[str, bool]:

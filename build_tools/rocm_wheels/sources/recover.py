@@ -93,6 +93,8 @@ def rescue(part: Part, state: State, target: str) -> None:
     if kept or (born and own_commits(part, state, target)):
         _keep(git, now, head, kept, state)
     tracked = {e.path for e in entries(git, head)} if born else set()
+    if born:  # of a commit of ours, of which the index did not learn any more, the checkout takes all away
+        git.text("read-tree", head)
     remove_files(git.directory, [e.path for e in files if e.path not in tracked])
 
 

@@ -23,6 +23,7 @@ SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify chang
 TIMES = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
 FETCHED_REF = "refs/rocm-wheels/fetched"
 LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection
+HIPIFIED_REF = "refs/worktree/rocm-wheels/hipified"  # what hipify did; of this working tree alone
 
 _FORMAT = 1
 

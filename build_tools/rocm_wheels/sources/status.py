@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError
+from rocm_wheels.model.project import Project
 from rocm_wheels.shell import hide_credentials
 from rocm_wheels.sources import protect
 from rocm_wheels.sources.git import OUR_EMAIL, Git, without_private_filters
+from rocm_wheels.sources.hipify import hipify_state
 from rocm_wheels.sources.identity import combined_tree
 from rocm_wheels.sources.patches.apply import ours
 from rocm_wheels.sources.state import HIPIFY_TAG, UPSTREAM_TAG, State, read_state
@@ -49,6 +51,7 @@ class RepositoryStatus:
 class TreeStatus:
     """A tree. ``hipify``: no, committed, uncommitted; ``interrupted``: what was, else empty.
 
+    ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
     ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
     ``repositories``: the root, and the submodules in which anything differs from upstream.
     """
@@ -61,6 +64,7 @@ class TreeStatus:
     hipify: str
     patches: str
     interrupted: str
+    changed_since_hipify: bool
     repositories: tuple[RepositoryStatus, ...]
 
     @property
@@ -81,8 +85,8 @@ class TreeStatus:
         return (*(["interrupted"] if self.interrupted else []), *(found or ["upstream"]))
 
 
-def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
-    """Look at the tree in ``directory``. Raises SourceError when it is no checkout or has no commit."""
+def tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
+    """Look at a project's tree. Raises SourceError when it is no checkout or has no commit."""
     if not (directory / ".git").exists():
         raise SourceError(
             f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
@@ -94,9 +98,14 @@ def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it carries on"
         )
     state = read_state(root.place)
-    untouched = False
-    if state is not None and state.operation is None and state.left[""].head == root.head:
-        untouched = combined_tree(root, [link.path for link in links], state)[0] == state.identity
+    whole = combined_tree(root, [link.path for link in links], state)[0]
+    untouched = (
+        state is not None
+        and state.operation is None
+        and state.left[""].head == root.head
+        and whole == state.identity
+    )
+    hipified = hipify_state(project, git, whole)
     # as upstream has it: the root's status looked into it
     plain = {
         path
@@ -112,11 +121,19 @@ def tree_status(directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
         state.ref if state is not None else "",
         found[0].upstream,
         root.head,
-        state.hipify if state is not None else ("committed" if HIPIFY_TAG in _tags(git) else "no"),
+        "no" if hipified == "no" else _hipify_way(git, state),
         state.patches if state is not None else "",
         (state.operation or "") if state is not None else "",
+        hipified == "stale",
         tuple(found),
     )
+
+
+def _hipify_way(git: Git, state: State | None) -> str:
+    """Say how a tree was hipified, as in the state; in another program's, the tag tells."""
+    if state is not None:
+        return state.hipify
+    return "committed" if HIPIFY_TAG in _tags(git) else "no"
 
 
 def _look(part: Part, state: State | None, untouched: bool) -> RepositoryStatus:

@@ -158,26 +158,33 @@ def entries(git: Git, tree: str) -> list[Entry]:
     return [_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
 
 
-def blobs(git: Git, oids: Iterable[str]) -> dict[str, str]:
-    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
-
-    Raises SourceError for one that is not there.
-    """
+def contents(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
+    """Return files by their object ids. Raises SourceError for one that is not there."""
     asked = list(dict.fromkeys(oids))
     if not asked:
         return {}
-    stdin = "".join(f"{oid}\n" for oid in asked).encode("ascii")
-    rest = f"{git.text('cat-file', '--batch', stdin=stdin)}\n".encode("utf-8", "surrogateescape")
-    found = {}
+    # the last question is none: what is at the very end of an answer may be cut
+    stdin = "".join(f"{oid}\n" for oid in (*asked, "end")).encode("ascii")
+    rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
+    files = {}
     for oid in asked:
         facts, _, rest = rest.partition(b"\n")
         if not facts.startswith(f"{oid} blob ".encode("ascii")):
             raise SourceError(f"{oid} is no file of {git.directory}: {facts.decode('utf-8', 'replace')}")
         size = int(facts.split(b" ")[2])
-        text = rest[:size].decode("utf-8", "surrogateescape")
-        found[oid] = text.removesuffix("\n").removesuffix("\r")
-        rest = rest[size + 1 :]
-    return found
+        files[oid], rest = rest[:size], rest[size + 1 :]
+    return files
+
+
+def blobs(git: Git, oids: Iterable[str]) -> dict[str, str]:
+    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
+
+    Raises SourceError for one that is not there.
+    """
+    return {
+        oid: content.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+        for oid, content in contents(git, oids).items()
+    }
 
 
 def differences(git: Git, command: str, *arguments: str) -> list[Change]:

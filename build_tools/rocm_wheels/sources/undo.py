@@ -12,6 +12,7 @@ from rocm_wheels.sources.files import Listing, remove_files, restore_times
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.materialize import list_all, put_aside
 from rocm_wheels.sources.state import (
+    HIPIFIED_REF,
     HIPIFY_TAG,
     LEFT_REF,
     OWN_FOLDER,
@@ -36,7 +37,7 @@ from rocm_wheels.sources.trees import (
     temporary_index,
 )
 
-_REFS = (f"refs/tags/{UPSTREAM_TAG}", f"refs/tags/{HIPIFY_TAG}", LEFT_REF)
+_REFS = (f"refs/tags/{UPSTREAM_TAG}", f"refs/tags/{HIPIFY_TAG}", LEFT_REF, HIPIFIED_REF)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.errors import SourceError, UsageError
+from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.facts.gather import Facts, gather
+from rocm_wheels.pipeline.hipified import refuse_stale
 from rocm_wheels.pipeline.locked import LockedBuild
 from rocm_wheels.pipeline.plan.file import PlanFile
 from rocm_wheels.pipeline.plan.graph import make_graph
@@ -75,6 +77,8 @@ def look(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
     own = [] if step.project is None else [step.project]
     if step.kind == "install-tools":
         own = [project.name for project in projects]
+    if step.kind == "build" and step.project is not None:
+        refuse_stale(load_project(step.project), request.sources[step.project], env)
     return gather(
         request,
         projects,

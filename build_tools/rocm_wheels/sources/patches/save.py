@@ -18,7 +18,15 @@ from rocm_wheels.sources.git import Git, git_directory, without_private_filters
 from rocm_wheels.sources.patches.apply import ours
 from rocm_wheels.sources.patches.mail import PatchRefused, commit_series, patch_of
 from rocm_wheels.sources.patches.sets import Patch, PatchSet, read_patch_set
-from rocm_wheels.sources.state import HIPIFY_TAG, OWN_FOLDER, UPSTREAM_TAG, State, read_state, write_state
+from rocm_wheels.sources.state import (
+    HIPIFY_MESSAGE,
+    HIPIFY_TAG,
+    OWN_FOLDER,
+    UPSTREAM_TAG,
+    State,
+    read_state,
+    write_state,
+)
 from rocm_wheels.sources.trees import Part, has_commit, head_and_place, repositories
 from rocm_wheels.sources.unfinished import refuse_unfinished
 from rocm_wheels.workspace import exclusive, write_whole
@@ -51,6 +59,7 @@ def save_patches(
 ) -> Saved:
     """Write the commits of ``directory`` to the set in ``folder``: base and, where hipified, hipified.
 
+    What hipify makes of them need not be there: `checkout` hipifies what patches change.
     ``replace_others``: also over patches that this tree was not made with. Raises SourceError,
     with nothing written: no tags, changes that are not committed, history with a merge or not on
     top of the tags, a commit that no patch can give back.
@@ -104,7 +113,9 @@ def _refuse_unfinished(git: Git, state: State | None) -> None:
     if state is not None and state.hipify == "uncommitted" and left is not None:
         for part in repositories(git):
             was = state.left.get(part.path)
-            if was is not None and was.uncommitted and head_and_place(part.git)[0] != was.head:
+            if was is None or not was.uncommitted or _is_hipified(part.git):
+                continue
+            if head_and_place(part.git)[0] != was.head:
                 raise SourceError(
                     f"{part.git.directory} has commits made while what hipify wrote was not committed; "
                     "the two cannot be told apart",
@@ -117,6 +128,11 @@ def _refuse_unfinished(git: Git, state: State | None) -> None:
             + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
             tip="commit them, one commit a patch, or put them away with `git stash -u`",
         )
+
+
+def _is_hipified(git: Git) -> bool:
+    """Tell whether what hipify first wrote is committed: what comes after it is in commits of its own."""
+    return git.succeeds("merge-base", "--is-ancestor", f"refs/tags/{HIPIFY_TAG}", "HEAD")
 
 
 def _tags(part: Part) -> _Tagged:
@@ -141,7 +157,7 @@ def _series(tagged: _Tagged, stage: str) -> list[Patch]:
     """Return the patches of a stage in one repository, after a trial that they give the same again."""
     git, middle = tagged.part.git, tagged.hipified or tagged.head
     start, end = (tagged.upstream, middle) if stage == "base" else (middle, tagged.head)
-    commits = _commits(git, start, end)
+    commits = _commits(git, start, end, hipified=stage == "hipified")
     made = [patch_of(git, commit, number, tagged.upstream) for number, commit in enumerate(commits, 1)]
     try:
         again, _ = commit_series(git, start, made, where=f"{start[:12]}, in a trial")
@@ -162,9 +178,14 @@ def _series(tagged: _Tagged, stage: str) -> list[Patch]:
     return [Patch(f"{prefix}/{patch.name}", patch.data) for patch in made]
 
 
-def _commits(git: Git, start: str, end: str) -> list[str]:
-    """List the commits to save, oldest first: not ours, not those that only move submodules."""
-    found = []
+def _commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str]:
+    """List the commits to save, oldest first: not ours, not those that only move submodules.
+
+    ``hipified``: what hipify made of them belongs to them. A commit is listed with it where another one
+    follows, which may change that further.
+    """
+    commits: list[str] = []
+    translated = ""
     form = "--format=%H%x09%P%x09%ce%x09%s"
     for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}", "--"):
         commit, parents, email, subject = line.split("\t", 3)
@@ -174,13 +195,26 @@ def _commits(git: Git, start: str, end: str) -> list[str]:
                 tip="`git rebase` your work onto the tag",
             )
         if ours(email, subject):
+            translated = commit if hipified and subject == HIPIFY_MESSAGE else translated
             continue
         files = git.fields("diff-tree", "-r", "-z", "--name-only", "--ignore-submodules=all", parents, commit)
         if files or git.text("rev-parse", f"{commit}^{{tree}}") == git.text(
             "rev-parse", f"{parents}^{{tree}}"
         ):
-            found.append(commit)
-    return found
+            if commits and translated:
+                commits[-1] = _with_files_of(git, commits[-1], translated)
+            commits.append(commit)
+            translated = ""
+    return commits
+
+
+def _with_files_of(git: Git, commit: str, later: str) -> str:
+    """Store a commit again with the files of a later one; return it."""
+    head, _, message = git.text("cat-file", "commit", commit).partition("\n\n")
+    tree = git.text("rev-parse", f"{later}^{{tree}}")
+    lines = [f"tree {tree}", *head.split("\n")[1:], "", message, ""]
+    data = "\n".join(lines).encode("utf-8", "surrogateescape")
+    return git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
 
 
 def _kept(series: Mapping[str, Sequence[Patch]]) -> dict[str, tuple[Patch, ...]]:

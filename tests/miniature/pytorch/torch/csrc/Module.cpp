@@ -2,6 +2,7 @@
 #include <Python.h>
 
 #include <ATen/Functions.h>
+#include <torch/csrc/cuda/Module.h>
 
 #include <exception>
 #include <vector>
