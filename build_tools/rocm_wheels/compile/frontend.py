@@ -14,6 +14,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from rocm_wheels.compile.commit import tell_commit
 from rocm_wheels.compile.configured import Configured, ConfigureWatch, OptionLost, why_lost
 from rocm_wheels.compile.failure import (
     BuildFailed,
@@ -201,7 +202,7 @@ def _running(
             ending.callback(restore)
         key = tree_key(request, env, python=python, python_tag=python_tag)
         tree = enter_tree(request, key, waiting, env=base, clean=clean)
-        env = steady_cmake(request, python, env)
+        env = tell_commit(request, waiting, steady_cmake(request, python, env))
         hooks_of(request.project.name).prepare(request, Preparation(base, preloads))
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 

@@ -23,9 +23,9 @@ class BuildRequest:
     ``triton_requirement`` (``triton==3.7.0+…``) is what torch shall require; ``triton_environment``
     is what the checkout of triton left for its build. ``against``: the versions of the wheels that it is
     built against and that its recipe pins, by project. ``flash_attention`` matters to torch alone.
-    ``commit_epoch`` is the date of the source commit in seconds. ``torch_line`` (``2.10``) is the series of
-    the torch that is built, or built against. ``offline``: nothing may be downloaded. ``set_env`` goes over
-    everything else.
+    ``commit_epoch`` is the date of the source commit in seconds; ``commit`` is the one that the wheel shall
+    name, where HEAD is another one. ``torch_line`` (``2.10``) is the series of the torch that is built, or
+    built against. ``offline``: nothing may be downloaded. ``set_env`` goes over everything else.
     """
 
     project: Project
@@ -43,6 +43,7 @@ class BuildRequest:
     commit_epoch: int | None = None
     torch_line: str | None = None
     offline: bool = False
+    commit: str | None = None
     cache: CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
 

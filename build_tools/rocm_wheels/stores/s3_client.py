@@ -84,9 +84,7 @@ class Client:
                     import s3fs  # type: ignore[import-untyped]
                 except ImportError as cause:
                     raise UsageError("stores in S3 need s3fs", tip=_EXTRA) from cause
-                self._made = s3fs.S3FileSystem(
-                    **_settings(self._env, self._endpoint), anon=self._anonymous
-                )
+                self._made = s3fs.S3FileSystem(**_settings(self._env, self._endpoint), anon=self._anonymous)
                 self._made.retries = 1  # its own would repeat a write without a look
             return self._made
 

@@ -116,6 +116,7 @@ def _request(
         against=beside.versions,
         flash_attention=attention.on if attention else None,
         commit_epoch=tree.identity.epoch,
+        commit=tree.identity.source if tree.identity.source not in ("", tree.identity.commit) else None,
         cache=facts.cache,
         torch_line=_torch_line(facts),
         offline=asked.offline,
