@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from split_torch import ARCHIVE, LIBRARY, split_torch
 from test_demo import Demo, Ended, demo, targets_in
 from uv import find_uv_bin
 
@@ -193,6 +194,46 @@ def test_an_installed_torch_is_asked_and_ours_comes_back(demo: Demo, tmp_path: P
     ended = demo.build("--build-pytorch-vision", "--no-build-triton", "--no-build-pytorch-audio", "--clean")
     assert ended.code == 0, ended.err
     assert "hip = '7.1.0" in (place / SITE / "torch" / "version.py").read_text()
+
+
+def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) -> None:
+    """With its device wheels beside it targets are compared; without, a warning says that they are not."""
+    host, parts = split_torch(demo.wheels()["torch"], tmp_path)
+    verify = (
+        "verify",
+        "--pytorch-rocm-arch",
+        ",".join(TARGETS),
+        "--json",
+        str(host),
+        *map(str, parts.values()),
+    )
+    ended = demo.run(*verify, door="build_tools/rocm_wheels/__main__.py")
+    assert ended.code == 0, ended.err
+    [report] = json.loads(ended.out)
+    assert set(report["targets"]) == set(TARGETS) == set(parts)
+
+    words = (*ONLY_VISION, "--pytorch-wheel", str(host), "--dry-run")
+    assert ARCHIVE not in demo.build(*words).err
+    parts["gfx1100"].unlink()
+    fewer = demo.build(*words)
+    assert fewer.code == 2 and f"{LIBRARY} lacks gfx1100: it holds gfx942" in fewer.err
+    parts["gfx942"].rename(tmp_path / "away.zip")
+    ended = another(demo, "--pytorch-wheel", host)
+    assert ended.code == 0, ended.err
+    assert f"its device code is in {ARCHIVE}, which is not here" in ended.err
+    made = vision(demo.folder / "vision")
+    assert targets_in(made) == set(TARGETS)
+    assert required(made) == required(vision(demo.folder / "wheels"))
+
+    ended = another(demo, "--dry-run")
+    assert "(installed: " in ended.out + ended.err
+    assert f"its device code is in {ARCHIVE}, which is not here" in ended.err
+    place = environment_of(demo.folder / "work of vision") / SITE / "torch" / ".kpack"
+    place.mkdir()
+    with zipfile.ZipFile(tmp_path / "away.zip") as archive:
+        (place / "torch_gfx942.kpack").write_bytes(archive.read("torch/.kpack/torch_gfx942.kpack"))
+    ended = another(demo, "--dry-run")
+    assert ended.code == 2 and f"{LIBRARY} lacks gfx1100: it holds gfx942" in ended.err
 
 
 def test_triton_counts_without_being_built(demo: Demo) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
-from binary_writer import elf, kpack_reference
+from binary_writer import code_object, elf, kpack, kpack_reference
 
 from rocm_wheels.audit.findings import AuditReport
 from rocm_wheels.audit.report import report_lines, verify_wheel
 from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.audit.table import CHECKS
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.project import load_project
 
@@ -239,7 +243,7 @@ def test_test_programs_that_were_asked_for_may_hold_code_for_the_targets(
     assert checked(verify_wheel(draft.write(tmp_path), expectation())) == checks
 
 
-WARNINGS = {"licence", "unknown-field", "any-python", "run-path"}
+WARNINGS = {"hex-digest", "licence", "unknown-field", "any-python", "run-path"}
 
 
 @pytest.mark.parametrize(("name", "breaks", "check", "said"), FAULTS, ids=[row[0] for row in FAULTS])
@@ -390,7 +394,7 @@ def test_features_count_where_they_were_asked_for(
 
 SPLIT = [
     # project, member, finding's severity (None: no finding), what it says
-    ("pytorch", HIP, "error", "cannot be checked here; requested: gfx942 gfx1100"),
+    ("pytorch", HIP, "warning", "cannot be checked here; requested: gfx942 gfx1100"),
     ("pytorch", "torch/lib/libcaffe2_nvrtc.so", "warning", "cannot be checked here"),
     ("pytorch", "torch/bin/tool.so", "error", "and no rule of the recipe covers it"),
     ("triton", "triton/x.so", "error", "none is expected"),
@@ -416,6 +420,61 @@ def test_device_code_in_archives_is_not_called_missing(
     assert said in finding.what
     assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in report_lines(report)[0]
     assert report.as_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
+
+
+def split_torch(
+    folder: Path, *targets: str, requires: str = "torch==2.9.0+rocm7.1.0"
+) -> tuple[Path, list[Path]]:
+    """Write a host wheel as ROCm's splitter does, with a device wheel for each target; digests are in hex."""
+    draft = torch_draft()
+    draft.members[HIP] = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+    parts = []
+    for target in targets:
+        code = {("lib/libtorch_hip.so#0", target): code_object(target)}
+        members = {f"torch/.kpack/torch_{target}.kpack": kpack(code)}
+        part = Draft(f"amd_torch_device_{target}", draft.version, members=members, requires=[requires])
+        part.record = {
+            name: f"{name},sha256={sha256(data).hexdigest()},{len(data)}" for name, data in members.items()
+        }
+        parts.append(part.write(folder))
+    return draft.write(folder), parts
+
+
+def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -> None:
+    host, parts = split_torch(tmp_path, "gfx942", "gfx1100")
+    report = verify_wheel(host, expectation(), parts=parts)
+    assert report.findings == ()
+    assert report.targets == ("gfx1100", "gfx942")
+    assert report.as_json()["device_wheels"] == [part.name for part in parts]
+    [lacking] = verify_wheel(host, expectation(), parts=parts[:1]).errors
+    assert (lacking.check, lacking.where) == ("device-code", HIP)
+    assert "lacks gfx1100: holds gfx942" in lacking.what
+    report = verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
+    assert [finding.check for finding in report.errors] == ["device-code"], "and one that nobody asked for"
+
+
+def test_device_wheels_of_another_build_are_told_from_the_right_ones(tmp_path: Path) -> None:
+    host, parts = split_torch(tmp_path, *TARGETS, requires="torch==2.9.1")
+    found = verify_wheel(host, expectation(), parts=parts).errors
+    assert {(finding.check, finding.where) for finding in found} == {("device-wheels", p.name) for p in parts}
+    content = bytearray(parts[0].read_bytes())
+    content[60] ^= 0xFF
+    parts[0].write_bytes(content)
+    assert parts[0].name in {f.where for f in verify_wheel(host, expectation(), parts=parts[:1]).errors}
+
+
+def test_the_command_reads_host_and_device_wheels_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host, parts = split_torch(tmp_path, *TARGETS)
+    words = ["verify", "--pytorch-rocm-arch", "gfx942,gfx1100", "--json"]
+    assert run_command(cli, [*words, str(parts[0]), str(host), str(parts[1])]) == 0
+    [report] = json.loads(capsys.readouterr().out)
+    assert (report["wheel"], report["passed"]) == (host.name, True)
+    assert run_command(cli, [*words, str(host)]) == 0
+    [report] = json.loads(capsys.readouterr().out)
+    assert [finding["severity"] for finding in report["findings"]] == ["warning"]
+    assert run_command(cli, [*words, str(parts[0])]) == 2
 
 
 ODD = [

@@ -19,7 +19,9 @@ def check_archive(wheel: Subject) -> list[Finding]:
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
     own_place = f"{wheel.scan.path}: "
-    return [Finding(fault.removeprefix(own_place), tip=tip) for fault in wheel.scan.faults]
+    broken = [Finding(fault.removeprefix(own_place), tip=tip) for fault in wheel.scan.broken]
+    spelled = [fault for fault in wheel.scan.faults if fault not in wheel.scan.broken]
+    return [*broken, *(Finding(fault.removeprefix(own_place), severity="warning") for fault in spelled)]
 
 
 def check_files(wheel: Subject) -> list[Finding] | Skipped:

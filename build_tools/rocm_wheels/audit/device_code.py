@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit.findings import Finding, Severity, Skipped
+from rocm_wheels.audit.findings import Finding, Skipped
 from rocm_wheels.audit.subject import Subject, bases
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import DeviceCode
@@ -17,7 +17,7 @@ from rocm_wheels.model.project import DeviceCode
 _REBUILD = "build again with a clean tree and look in the log for the target that was left out"
 _FOREIGN = "the list of targets did not reach the compiler: look for another --offload-arch in the log"
 _NO_RULE = "say in the recipe, under checks.device_code, what this file must hold and why"
-_ELSEWHERE = "read the wheels with those archives: rocm-wheels targets <wheel>…"
+_ELSEWHERE = "name the device wheels with those archives as well: they are read together"
 
 
 def check_device_code(wheel: Subject) -> list[Finding]:
@@ -48,15 +48,15 @@ def check_consistency(wheel: Subject) -> list[Finding] | Skipped:
     groups: dict[tuple[str, ...], list[str]] = {}
     rest: list[str] = []
     for member, rule in _ruled(wheel):
-        if rule.expect == "all" and wheel.device_code.get(member):
-            groups.setdefault(bases(wheel.device_code[member]), []).append(member)
+        if rule.expect == "all" and wheel.held_by(member):
+            groups.setdefault(bases(wheel.held_by(member)), []).append(member)
         elif rule.expect == "subset":
             rest.append(member)
     if len(groups) > 1:
         said = "; ".join(f"{', '.join(names)}: {' '.join(targets)}" for targets, names in groups.items())
         return [Finding(f"libraries that must hold the same targets differ: {said}", tip=_REBUILD)]
     full = set(next(iter(groups), ()))
-    more = [(m, set(bases(wheel.device_code.get(m, ()))) - full) for m in rest] if full else []
+    more = [(m, set(bases(wheel.held_by(m))) - full) for m in rest] if full else []
     return [
         Finding(f"holds {' '.join(sorted(extra))}, which {_first(groups)} does not", member, _FOREIGN)
         for member, extra in more
@@ -107,6 +107,7 @@ def _ruled(wheel: Subject, *, damaged: bool = False) -> Iterable[tuple[str, Devi
 def check_coverage(wheel: Subject) -> list[Finding]:
     """Device code is only where the recipe has a rule about it."""
     ruled = {member for member, _ in _ruled(wheel)}
+    ruled.update(archive for member in wheel.elsewhere for archive in wheel.archives(member))
     return [
         Finding(f"{_held(wheel, member)} and no rule of the recipe covers it", member, _NO_RULE)
         for member in sorted({*wheel.device_code, *wheel.elsewhere} - ruled)
@@ -114,7 +115,7 @@ def check_coverage(wheel: Subject) -> list[Finding]:
 
 
 def _judge(wheel: Subject, member: str, rule: DeviceCode) -> list[Finding]:
-    targets = wheel.device_code.get(member, ())
+    targets = wheel.held_by(member)
     wanted = wheel.expected.targets
     asked = f"; requested: {' '.join(wanted)}" if wanted else ""
     if rule.expect == "none":
@@ -122,10 +123,9 @@ def _judge(wheel: Subject, member: str, rule: DeviceCode) -> list[Finding]:
             return []
         said = f"{_held(wheel, member)}; none is expected: {rule.reason}"
         return [Finding(said, member, "the build took in a file that does not belong here")]
-    if member in wheel.elsewhere:
-        severity: Severity = "error" if rule.expect == "all" else "warning"
+    if member in wheel.elsewhere and not wheel.archives(member):
         said = f"{_held(wheel, member)}, so its targets cannot be checked here{asked}"
-        return [Finding(said, member, _ELSEWHERE, severity)]
+        return [Finding(said, member, _ELSEWHERE, "warning")]
     if rule.expect == "all" and not targets:
         return [Finding(f"a host-only library: holds no device code at all{asked}", member, _REBUILD)]
     if wanted is None:

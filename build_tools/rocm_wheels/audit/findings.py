@@ -45,9 +45,10 @@ class AuditReport:
     """What the checks said about one wheel.
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes.
-    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``held`` is what a
-    variant may say of all that. ``libraries``: the targets of each member with device code. ``ran`` and
-    ``skipped`` together name every check. ``jit_sources``: the HIP sources that the user's machine compiles.
+    ``archives`` are the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device
+    wheels that were read with it, ``held`` is what a variant may say of the wheel. ``libraries``: the
+    targets of each member with device code. ``ran`` and ``skipped`` together name every check.
+    ``jit_sources``: the HIP sources that the user's machine compiles.
     """
 
     wheel: Path
@@ -58,6 +59,7 @@ class AuditReport:
     ran: tuple[str, ...]
     skipped: tuple[Skipped, ...]
     archives: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     held: HeldTargets = field(default_factory=HeldTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class AuditReport:
             "sha256": self.sha256,
             "targets": list(self.targets),
             "archives": list(self.archives),
+            "device_wheels": list(self.parts),
             "jit_sources": list(self.jit_sources),
             "passed": self.passed,
             "findings": [

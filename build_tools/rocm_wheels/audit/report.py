@@ -22,8 +22,10 @@ from rocm_wheels.workspace import copy_whole, write_json
 _NO_PLACE = "not imported: no environment was given to import it in"
 
 
-def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None = None) -> AuditReport:
-    """Run every check of the table, then the import in ``place``.
+def verify_wheel(
+    path: Path, expected: Expectation, *, place: ImportPlace | None = None, parts: Sequence[Path] = ()
+) -> AuditReport:
+    """Run every check of the table, then the import in ``place``; ``parts`` are device wheels split off.
 
     The import is skipped, with the reason in the report, when no place is given, when this
     machine is not what the wheel is for, and when the archive itself is damaged. DataError only
@@ -32,12 +34,12 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
     checks = expected.project.checks
     version_module = f"{checks.import_name}/version.py"
     scan = scan_wheel(path, keep=(version_module, checks.rocm_init or version_module))
-    subject = Subject(scan, expected)
+    subject = Subject(scan, expected, tuple(scan_wheel(part) for part in parts))
     findings: list[Finding] = []
     ran: list[str] = []
     skipped: list[Skipped] = []
     outcomes = [(check.name, check.look(subject)) for check in CHECKS]
-    outcomes.append((IMPORT, _import(path, expected, place, damaged=bool(scan.faults))))
+    outcomes.append((IMPORT, _import(path, expected, place, damaged=bool(scan.broken))))
     for name, outcome in outcomes:
         if isinstance(outcome, Skipped):
             skipped.append(replace(outcome, check=name))
@@ -53,6 +55,7 @@ def verify_wheel(path: Path, expected: Expectation, *, place: ImportPlace | None
         ran=tuple(ran),
         skipped=tuple(skipped),
         archives=tuple(sorted({name for names in scan.elsewhere.values() for name in names})),
+        parts=tuple(part.name for part in parts),
         held=held_of(scan.device_code, scan.elsewhere),
         libraries={
             name: tuple(sorted({str(code.target) for code in objects}))

@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.errors import DataError
 from rocm_wheels.model.gfx import base_target
 from rocm_wheels.model.project import Platform, Project
-from rocm_wheels.wheels.device_code.objects import targets_of
+from rocm_wheels.wheels.device_code.kpack import find_archives, is_taken_from
+from rocm_wheels.wheels.device_code.objects import CodeObject, targets_of
 from rocm_wheels.wheels.dist_info import dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
 
@@ -42,10 +43,11 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Subject:
-    """A wheel as one pass found it, next to its expectation."""
+    """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it."""
 
     scan: WheelScan
     expected: Expectation
+    parts: tuple[WheelScan, ...] = ()
 
     @cached_property
     def members(self) -> frozenset[str]:
@@ -75,8 +77,26 @@ class Subject:
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The base targets of all device code inside, sorted."""
-        return bases(target for found in self.device_code.values() for target in found)
+        """The base targets of all device code, that in its device wheels included, sorted."""
+        inside = [target for targets in self.device_code.values() for target in targets]
+        return bases([*inside, *(target for member in self.elsewhere for target in self.held_by(member))])
+
+    def archives(self, member: str) -> list[str]:
+        """Return the archives of a library's device code, here or in a device wheel, that it names."""
+        return find_archives(member, self.elsewhere.get(member, ()), self._all_code)
+
+    @cached_property
+    def _all_code(self) -> dict[str, tuple[CodeObject, ...]]:
+        """The code objects of each member, here and in the device wheels."""
+        scans = (self.scan, *self.parts)
+        return {name: objects for scan in scans for name, objects in scan.device_code.items()}
+
+    def held_by(self, member: str) -> tuple[str, ...]:
+        """Return the targets (features included) that a member has code for, moved out or not."""
+        if member not in self.elsewhere:
+            return self.device_code.get(member, ())
+        objects = [code for archive in self.archives(member) for code in self._all_code[archive]]
+        return tuple(targets_of(code for code in objects if is_taken_from(code.section, member)))
 
     @cached_property
     def libraries(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rocm_wheels.audit import contents, device_code, metadata, modules, names
+from rocm_wheels.audit import contents, device_code, metadata, modules, names, parts
 from rocm_wheels.audit.findings import Finding, Skipped
 from rocm_wheels.audit.subject import Subject
 
@@ -41,6 +41,9 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check("device-consistency", "without stated targets: libraries agree", device_code.check_consistency),
     Check("device-coverage", "device code only where the recipe has a rule", device_code.check_coverage),
+    Check(
+        "device-wheels", "parts that were split off are whole and of this version", parts.check_device_wheels
+    ),
     Check("run-paths", "no library looks into the builder's folders", contents.check_run_paths),
 )
 IMPORT = "import"  # not in the table: it needs an environment; see imports.check_import

@@ -49,9 +49,12 @@ def command(  # noqa: PLR0917 - click passes them by name
     A wheel must be whole, and the build that was asked for: its recipe says what that is. `rocm-wheels wheel
     verify` looks at the file alone, and takes any wheel.
 
+    Device wheels (amd_torch_device_gfx942-….whl) are read with the wheel that they were split off from.
+
     Without --pytorch-rocm-arch the libraries of a wheel are compared with each other. The exit code
     is 14 when a wheel fails; what was not checked is listed with the reason.
     """
+    from rocm_wheels.audit.parts import group_wheels
     from rocm_wheels.model.gfx import parse_targets
 
     if list_checks:
@@ -62,9 +65,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     targets = parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
     place = _place(python)
     # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
-    expected = [_expectation(wheel, project, targets, rocm_version) for wheel in wheels]
+    groups = group_wheels(wheels)
+    expected = {wheel: _expectation(wheel, project, targets, rocm_version) for wheel in groups}
     begun = found_by("verify")
-    reports = [_verify(*pair, place, quiet=as_json) for pair in zip(wheels, expected, strict=True)]
+    reports = [_verify(wheel, groups[wheel], expected[wheel], place, quiet=as_json) for wheel in groups]
     if as_json:
         click.echo(json.dumps([{**report, **begun} for report in reports], indent=1))
     failed = sum(not report["passed"] for report in reports)
@@ -75,12 +79,12 @@ def command(  # noqa: PLR0917 - click passes them by name
 
 
 def _verify(
-    wheel: Path, expected: Expectation, place: ImportPlace | None, *, quiet: bool
+    wheel: Path, parts: tuple[Path, ...], expected: Expectation, place: ImportPlace | None, *, quiet: bool
 ) -> dict[str, object]:
     from rocm_wheels.audit.report import report_lines, verify_wheel
 
     try:
-        report = verify_wheel(wheel, expected, place=place)
+        report = verify_wheel(wheel, expected, place=place, parts=parts)
     except DataError as unreadable:  # the other wheels are still worth a look
         log.error(explain(unreadable))
         return {"wheel": wheel.name, "passed": False, "unreadable": explain(unreadable)}

@@ -69,6 +69,9 @@ def parse_record(content: bytes, *, name: str, files: int | None = None) -> list
     return entries
 
 
+_IN_HEX = "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
+
+
 def compare_record(
     entries: list[RecordEntry], members: Mapping[str, tuple[int, bytes]], *, record: str
 ) -> list[str]:
@@ -101,6 +104,11 @@ def compare_record(
     return [f"{record}: {line}" for line in _shorten(faults)]
 
 
+def is_spelling(fault: str) -> bool:
+    """Tell whether a fault of ``compare_record`` is the spelling of digests that are right."""
+    return fault.endswith(_IN_HEX)
+
+
 def _shorten(faults: list[tuple[str, str]]) -> list[str]:
     """Put the same fault of many files into one line: a wheel can have twenty thousand."""
     by_text: dict[str, list[str]] = {}
@@ -129,9 +137,7 @@ def _differences(entry: RecordEntry, size: int, sha256: bytes) -> list[str]:
     if not entry.digest:
         found.append("is listed without a digest")
     elif entry.digest == f"sha256={sha256.hex()}":
-        found.append(
-            "is listed with a digest in hex; the specification wants URL-safe base64 without padding"
-        )
+        found.append(_IN_HEX)
     elif entry.digest == right + "=":
         found.append("is listed with a padded digest; the specification wants it without '='")
     elif not entry.digest.startswith("sha256="):

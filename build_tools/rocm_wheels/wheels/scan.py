@@ -20,7 +20,7 @@ from rocm_wheels.wheels.dist_info import read_dist_info
 from rocm_wheels.wheels.members import WheelArchive
 from rocm_wheels.wheels.metadata import WheelFormat, WheelMetadata
 from rocm_wheels.wheels.names import WheelName
-from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest
+from rocm_wheels.wheels.record import RecordEntry, compare_record, encode_digest, is_spelling
 
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD")
 
@@ -61,6 +61,11 @@ class WheelScan:
     elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     damaged: frozenset[str] = frozenset()
     repairable: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The faults but those of spelling alone: right digests in hex, at which no installer looks."""
+        return tuple(fault for fault in self.faults if not is_spelling(fault))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from rocm_wheels.pipeline.facts.provided import (
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.pipeline.provenance import FILE
 from rocm_wheels.process import capture
-from rocm_wheels.wheels.device_code.objects import read_file, targets_of
+from rocm_wheels.wheels.device_code.kpack import SUFFIX, find_archives, is_taken_from
+from rocm_wheels.wheels.device_code.objects import read_any, read_file, targets_of
 from rocm_wheels.wheels.metadata import WheelMetadata, parse_metadata, parse_wheel_file
 from rocm_wheels.workspace import Workspace
 
@@ -72,7 +73,10 @@ def look_at_installed(
     folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
     if digest is None or len(folders) != 1:
         return None
+    archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{SUFFIX}"))
+    split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
     key = [str(ready.environment.python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
+    key += split
     place = folders[0]
     return remembered(
         workspace, key, lambda: _look(project, place, ready, digest=digest, platform=platform, env=env)
@@ -108,14 +112,34 @@ def _look(
         faults += more
     try:
         names = required_libraries(project, platform, installed.files)
-        held = {name: tuple(targets_of(read_file(ready.site_packages / name))) for name in names}
+        code = {name: read_installed(ready.site_packages, name) for name in names}
     except (OSError, DataError) as cause:
-        held = {}
+        code = {}
         faults.append(f"a library cannot be read: {cause}")
     for rule in project.device_code(platform):
-        if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in held):
+        if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in code):
             faults.append(f"it has no {rule.files} with device code")
-    return replace(found, libraries=held, faults=tuple(faults))
+    held = {name: targets for name, (targets, outside) in code.items() if targets or not outside}
+    outside = tuple(sorted({archive for _, missing in code.values() for archive in missing}))
+    return replace(found, libraries=held, outside=outside, faults=tuple(faults))
+
+
+def read_installed(site_packages: Path, library: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the targets of an installed library, and the archives that it names and nobody has installed.
+
+    Where its device code was moved out (device wheels), that in the archives beside it counts. OSError or
+    DataError for files that cannot be read.
+    """
+    inside = read_any(site_packages / library)
+    names = inside.elsewhere.get("", ())
+    if not names:
+        return tuple(targets_of(inside.code.get("", ()))), ()
+    top = site_packages / library.partition("/")[0]
+    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{SUFFIX}")]
+    archives = find_archives(library, names, files)
+    objects = [code for archive in archives for code in read_file(site_packages / archive)]
+    targets = tuple(targets_of(code for code in objects if is_taken_from(code.section, library)))
+    return targets, () if targets else names
 
 
 def _tag_faults(folder: Path, tag: str) -> list[str]:

@@ -29,7 +29,7 @@ from rocm_wheels.workspace import Workspace, write_json
 if TYPE_CHECKING:
     from rocm_wheels.audit.subject import Subject
 
-_FORMAT = "1"  # raise it when the same wheel would be described otherwise
+_FORMAT = "2"  # raise it when the same wheel would be described otherwise
 _MOST_SHOWN = 8
 # of the checks of finished wheels, those that decide whether others can be built against one
 _OF_ANY = ("archive", "file-name", "platform", "python")  # also of a damaged one
@@ -42,6 +42,7 @@ _DECIDING = (
     "rocm-build",
     "device-libraries",
     "device-code",
+    "device-wheels",
 )
 
 
@@ -54,6 +55,7 @@ class Provided:
     ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of no
     project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``: the
     SHA-256 of the lock inside ("": none). ``faults``: what is wrong with it, whatever is built against it.
+    ``outside``: where the device code of such libraries is that nobody could read, because it was moved out.
     """
 
     project: str
@@ -67,6 +69,7 @@ class Provided:
     cxx11_abi: bool | None = None
     lock: str = ""
     faults: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -110,11 +113,18 @@ def _fits(wheel: Path, tag: str) -> bool:
 
 
 def look_at_given(project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace) -> Provided:
-    """Return what a given wheel is, or what was found in the very same file before."""
+    """Return what a given wheel is, or what was found in the very same file before.
+
+    It is read together with the device wheels of the same version that lie beside it.
+    """
+    from rocm_wheels.audit.parts import device_wheels_beside
+
     if not wheel.is_file():
         raise UsageError(f"--{option_name(project)}-wheel: there is no file {wheel}")
-    state = wheel.stat()
-    key = [str(wheel), state.st_size, state.st_mtime_ns, state.st_ctime_ns, platform, tag]
+    key: list[object] = [platform, tag]
+    for path in (wheel, *device_wheels_beside(wheel)):
+        state = path.stat()
+        key += [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
     return remembered(workspace, key, lambda: read_given(load_project(project), wheel, platform, tag))
 
 
@@ -136,6 +146,7 @@ def remembered(workspace: Workspace, key: Sequence[object], look: Callable[[], P
 
 def read_given(project: Project, wheel: Path, platform: Platform, tag: str) -> Provided:
     """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
+    from rocm_wheels.audit.parts import device_wheels_beside
     from rocm_wheels.audit.subject import Expectation, Subject
     from rocm_wheels.wheels.scan import scan_wheel
 
@@ -144,13 +155,14 @@ def read_given(project: Project, wheel: Path, platform: Platform, tag: str) -> P
     modules = (f"{checks.import_name}/version.py", checks.rocm_init or "")
     try:
         scan = scan_wheel(wheel, keep=tuple(name for name in modules if name))
+        parts = tuple(map(scan_wheel, device_wheels_beside(wheel)))
     except DataError as damage:
         return replace(bare, faults=(explain(damage),))
     requires = scan.metadata.requires_dist if scan.metadata is not None else ()
     rocm = rocm_pin(requires)
-    subject = Subject(scan, Expectation(project, platform, python_tag=tag, rocm_version=rocm))
+    subject = Subject(scan, Expectation(project, platform, python_tag=tag, rocm_version=rocm), parts)
     faults = _faults(subject)
-    if scan.faults:
+    if scan.broken:
         return replace(bare, faults=faults)
     inside = read_dist_info_files(wheel).get(FILE)
     names = required_libraries(project, platform, subject.libraries)
@@ -158,7 +170,17 @@ def read_given(project: Project, wheel: Path, platform: Platform, tag: str) -> P
         bare,
         content=content(wheel),
         rocm=rocm,
-        libraries={name: subject.device_code[name] for name in names if name in subject.device_code},
+        libraries={name: subject.held_by(name) for name in names if subject.held_by(name)},
+        outside=tuple(
+            sorted(
+                {
+                    archive
+                    for name in names
+                    if not subject.archives(name)
+                    for archive in scan.elsewhere.get(name, ())
+                }
+            )
+        ),
         requires=other_requirements(requires),
         lock="" if inside is None else hashlib.sha256(inside).hexdigest(),
         faults=faults,
@@ -171,7 +193,7 @@ def _faults(subject: Subject) -> tuple[str, ...]:
     from rocm_wheels.audit.table import CHECKS
 
     project, found = subject.expected.project, []
-    names = _OF_ANY if subject.scan.faults else _DECIDING
+    names = _OF_ANY if subject.scan.broken else _DECIDING
     for check in CHECKS:
         if check.name not in names or (check.name == "rocm-requirement" and not project.checks.requires_rocm):
             continue

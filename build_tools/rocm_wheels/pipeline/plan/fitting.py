@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rocm_wheels import log
 from rocm_wheels.audit.device_code import serves
 from rocm_wheels.audit.names import same_version
 from rocm_wheels.errors import UsageError
@@ -116,6 +117,21 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
         tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
         other = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
         raise UsageError("\n".join(lines), tip=tip if abi else other)
+
+
+def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
+    """Say of which wheels that ``builds`` are built against nobody could read the device code."""
+    unread: dict[str, str] = {}
+    for project, tag, _ in builds:
+        provided = facts.pythons[tag].provided
+        for name in (one for one in project.build.needs if not facts.builds(one) and one in provided):
+            if provided[name].outside:
+                unread[provided[name].said()] = ", ".join(provided[name].outside)
+    for said, archives in unread.items():
+        log.warn(
+            f"{said}: its device code is in {archives}, which is not here: its targets are not compared"
+            " (device wheels of the same version are read where they lie beside it, or are installed)"
+        )
 
 
 def _may_come(facts: Facts, tag: str) -> bool:

@@ -14,7 +14,7 @@ from rocm_wheels.pipeline.facts.gather import Facts, gather
 from rocm_wheels.pipeline.facts.others import refuse_strange
 from rocm_wheels.pipeline.locked import LockedBuild, under_lock
 from rocm_wheels.pipeline.plan.file import PlanFile
-from rocm_wheels.pipeline.plan.fitting import built_against, refuse_misfits
+from rocm_wheels.pipeline.plan.fitting import built_against, refuse_misfits, warn_of_unread_code
 from rocm_wheels.pipeline.plan.graph import Graph, make_graph
 from rocm_wheels.pipeline.plan.planner import Planner
 from rocm_wheels.pipeline.plan.settle import make_plan, targets_of_run
@@ -102,6 +102,7 @@ def _refuse_misfits(graph: Graph, facts: Facts) -> None:
             known = () if isinstance(targets, KnownAfter) else targets
             builds.append((asking[step.project], step.cell.tag, known))
     refuse_misfits(facts, builds)
+    warn_of_unread_code(facts, builds)
 
 
 def say_what_holds(planned: Planned) -> None:

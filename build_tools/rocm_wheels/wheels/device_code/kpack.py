@@ -9,8 +9,10 @@ library → target → kernel. A library that was split has a section that names
 
 from __future__ import annotations
 
+import posixpath
+import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,9 @@ MAGIC = b"KPAK"
 SUFFIX = ".kpack"
 REFERENCES = (".rocm_kpack_ref", ".kpackrf")
 """Sections of ELF and PE libraries whose device code is in archives."""
+
+ANY_TARGET = "@GFXARCH@"
+"""Stands for a target in the name of an archive."""
 
 _HEADER = struct.Struct("<4sIQ")
 _VERSION = 1
@@ -56,6 +61,20 @@ def read_reference(marker: Span) -> tuple[str, ...]:
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise marker.fault("names no .kpack archives (kpack_search_paths)")
     return tuple(paths)
+
+
+def find_archives(library: str, names: Iterable[str], files: Iterable[str]) -> list[str]:
+    """Return those of ``files`` that a library names as archives; all are paths from one root, with ``/``."""
+    folder = posixpath.dirname(library)
+    paths = [posixpath.normpath(posixpath.join(folder, name)) for name in names]
+    shapes = [re.escape(path).replace(re.escape(ANY_TARGET), "[^/]+") for path in paths]
+    return [file for file in files if any(re.fullmatch(shape, file) for shape in shapes)]
+
+
+def is_taken_from(kernel: str, library: str) -> bool:
+    """Tell whether a kernel's library in an archive (``lib/libtorch_hip.so#0``) is the one at a path."""
+    name = kernel.partition("#")[0]
+    return library == name or library.endswith(f"/{name}")
 
 
 def read_kernels(span: Span) -> Iterator[Kernel]:
