@@ -268,6 +268,15 @@ def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_
     (tmp_path / "requirements.txt").write_text(f"--find-links {spec.find_links}\nsmall-compiler\n")
     install_requirements(made, [tmp_path / "requirements.txt", "rocm"], env=ENV)
     install_requirements(made, [], env=ENV)
+    for name in ("ninja", "needed"):
+        wheel(fresh, name, "1.0", "", ("ninja==1.0",) if name == "needed" else ())
+    (tmp_path / "requirements.txt").write_text(f"--find-links {fresh}\nninja==1.0\nneeded\n")
+    for platform, there in (("windows", False), ("linux", True)):
+        for requirement in ([tmp_path / "requirements.txt"], [tmp_path / "requirements.txt", "ninja"]):
+            install_requirements(made, requirement, env=NO_NETWORK, platform=platform)
+        site = next((made.prefix / "lib").glob("python*/site-packages"))
+        assert (site / "needed-1.0.dist-info").is_dir()
+        assert (site / "ninja-1.0.dist-info").is_dir() == there
     with pytest.raises(SdkError, match=r"installing requirements\.txt failed"):
         (tmp_path / "requirements.txt").write_text("surely-missing\n")
         install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)

@@ -134,6 +134,12 @@ def pythons_of(torch_version: str) -> tuple[str, tuple[str, ...]]:
     return row.name, (*row.pythons.values, *row.free_threaded.values)
 
 
+def unusable_tools(platform: Platform) -> tuple[str, ...]:
+    """Return the build tools whose packages are no good on a platform, whatever a tree requires."""
+    tools = [tool for toolset in _table().toolsets for tool in toolset.tools]
+    return tuple(sorted({tool.name for tool in tools if platform not in tool.platforms}))
+
+
 def newest_line() -> ReleaseLine:
     """Return the newest line: for companions that are built without a torch tree beside them."""
     return line_of(max((line.torch for line in all_lines() if line.torch), key=_series))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import Any
 
 from rocm_wheels import log
 from rocm_wheels.errors import SdkError
+from rocm_wheels.model.lines import unusable_tools
+from rocm_wheels.model.project import Platform
 from rocm_wheels.process import capture
 from rocm_wheels.sdk.environment_spec import (
     EnvironmentSpec,
@@ -123,10 +127,12 @@ def install_requirements(
     on_line: OnLine = None,
     source: PackageSource | None = None,
     again: Sequence[str] = (),
+    platform: Platform = "windows" if sys.platform == "win32" else "linux",
 ) -> None:
     """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
 
-    Packages named in ``again`` that belong to it are installed anew.
+    Packages named in ``again`` that belong to it are installed anew. Those that are no good on the platform
+    are not installed, whoever requires them: ninja on Windows, which is the system's there.
     """
     if not requirements:
         return
@@ -134,10 +140,15 @@ def install_requirements(
     for one in requirements:
         words += ["--requirement", str(one.resolve())] if isinstance(one, Path) else [one]
     shown = ", ".join(one.name if isinstance(one, Path) else one for one in requirements)
-    pip_install(
-        environment.python, words, source or PackageSource(), env,
-        what=f"installing {shown}", cwd=environment.prefix, on_line=on_line,
-    )  # fmt: skip
+    without = "".join(f"{name}; sys_platform == 'none'\n" for name in unusable_tools(platform))
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        overrides = Path(folder, "overrides.txt")
+        overrides.write_text(without, encoding="utf-8")
+        pip_install(
+            environment.python, [*words, *(["--overrides", str(overrides)] if without else [])],
+            source or PackageSource(), env,
+            what=f"installing {shown}", cwd=environment.prefix, on_line=on_line,
+        )  # fmt: skip
 
 
 def install_wheel(
