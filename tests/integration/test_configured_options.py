@@ -1,4 +1,4 @@
-"""CMake that turns an option which was asked for: the build ends when its cache is written, with CMake's words."""
+"""CMake that turns an option which was asked for: the build ends as soon as its cache is written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ if(USE_OPENMP)
   message(WARNING "Not compiling with OpenMP. Suppress this warning with -DUSE_OPENMP=OFF")
   update_option(USE_OPENMP OFF)
 endif()
-add_custom_target(long ALL COMMAND sh -c "touch ${CMAKE_SOURCE_DIR}/asleep; while test -f ${CMAKE_SOURCE_DIR}/stop; do sleep 0.1; done" VERBATIM)
+add_custom_target(long ALL COMMAND sh -c "while test -f stop; do sleep 0.1; done"
+  WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}" VERBATIM)
 """
 FIND_HIP = """
 set(HIP_ROOT_DIR /usr)

@@ -20,6 +20,7 @@ from source_trees import isolated_environment
 from uv import find_uv_bin
 
 from rocm_wheels.compile.environment import build_environment
+from rocm_wheels.compile.failure import BuildFailed
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
 from rocm_wheels.compile.request import BuildRequest
 from rocm_wheels.compile.rocm_init import ask_preloads
@@ -204,6 +205,20 @@ def test_sets_of_targets_and_pythons_take_turns(world: World) -> None:
     other = world.build(world.second, ["gfx942"])
     assert other.tree.startswith("taken back from parking; shared with ")
     assert other.compiled == ("Module.cpp.o", "stub.cpp.o")
+
+
+def test_a_hip_that_is_not_found_ends_the_build(world: World) -> None:
+    """CMake goes on for the CPU; the build does not."""
+    hip = world.first.sdk.cmake / "hip"
+    hip.rename(hip.with_name("away"))
+    try:
+        with pytest.raises(BuildFailed) as fault:
+            world.build(world.first, clean=True)
+    finally:
+        hip.with_name("away").rename(hip)
+    assert fault.value.failure is not None
+    assert fault.value.failure.message == "Could NOT find hip (missing: hip_DIR)"
+    assert world.build(world.first).tree == "continued"
 
 
 PYPROJECT = """

@@ -73,6 +73,30 @@ def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: P
     assert not beside(graph, "build-pytorch_audio-cp310", "build-pytorch-cp310-gfx110X-all")
 
 
+def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
+    facts = make_facts(tmp_path, tags=("cp311", "cp312"), per_target=True)
+    facts = replace(facts, configured_first=("pytorch",))
+    graph = make_graph(facts)
+    configure = graph.steps["configure-pytorch"]
+    assert {"install-tools-cp311", "probe-targets"} <= before(graph, configure.id)
+    assert configure.cell == graph.steps["build-pytorch-cp311-gfx942"].cell
+    for step in graph.steps.values():
+        assert step.kind != "build" or configure.id in step.after
+    without = replace(facts, request=replace(facts.request, probe=False))
+    assert configure.id not in make_graph(without).steps
+    done = finish(facts)  # those built against torch know its build from its configure step
+    assert set(verdicts(settled(done)[1]).values()) == {"skip"}
+    assert settled(_edited(done))[1][configure.id].verdict == "skip"
+    other = settled(_other_variable(done))[1][configure.id]
+    assert other.verdict == "run" and other.why.startswith("CXXFLAGS changed")
+
+
+def _edited(facts: Facts) -> Facts:
+    tree = facts.trees["pytorch"]
+    edited = replace(tree, identity=replace(tree.identity, tree="edited", dirty=True))
+    return replace(facts, trees={**facts.trees, "pytorch": edited})
+
+
 @pytest.mark.parametrize("more", [{"packaging": "variant"}, {"drop_bad_targets": True}])
 def test_variants_and_sets_that_may_be_left_out_have_their_own(tmp_path: Path, more: dict[str, Any]) -> None:
     graph = make_graph(make_facts(tmp_path, targets="gfx942,gfx1201", per_target=True, **more))

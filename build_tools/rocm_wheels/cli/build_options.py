@@ -147,7 +147,7 @@ _guards = in_order(
         "--probe/--no-probe",
         default=True,
         show_default=True,
-        help="Try a small kernel for each target before anything long.",
+        help="Try a small kernel for each target, and CMake's configure step of torch, before anything long.",
     ),
     click.option(
         "--drop-bad-targets",

@@ -27,7 +27,8 @@ _ON = re.compile(r"1|ON|YES|TRUE|Y", re.IGNORECASE)
 _OFF = re.compile(r"0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND|", re.IGNORECASE)  # as CMake's if() reads it
 _ENTRY = re.compile(r"(?P<name>[A-Za-z_]\w*):(?P<type>[A-Z]+)=(?P<value>.*)")
 _WRITTEN = re.compile(r"-- Build files have been written to: (?P<folder>.+)")
-_EDGE = re.compile(r"\[\d+/\d+\] (?!Re-running CMake)")  # ninja compiles: nothing more is configured
+# ninja compiles, or has done so before: nothing more is configured
+_COMPILES = re.compile(r"\[\d+/\d+\] (?!Re-running CMake)|ninja: no work to do")
 _MESSAGE = re.compile(r"CMake (?:Deprecation )?(?:Warning|Error)\b.*:$")
 _REFUSAL = re.compile(
     r"could not|cannot|not found|no \"|not (?:compiling|building|using|supported|available)|without"
@@ -106,7 +107,7 @@ class ConfigureWatch:
         def take(line: str) -> None:
             if on_line is not None:
                 on_line(line)
-            written, compiles = _WRITTEN.fullmatch(line), _EDGE.match(line)
+            written, compiles = _WRITTEN.fullmatch(line), _COMPILES.match(line)
             if written or compiles:
                 self.check()
             if self._only_configure and (compiles or (written and self._is_ours(Path(written["folder"])))):

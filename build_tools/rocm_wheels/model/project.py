@@ -217,7 +217,7 @@ class Build(Record):
     all), it ``needs`` some to be installed while it is built; of those, its wheel ``pins`` some.
     ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
     same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
-    them needs.
+    them needs. ``configure_first``: CMake says in seconds whether hours of compiling will be in vain.
     """
 
     front_end: Literal["pep517", "setup.py"]
@@ -230,6 +230,7 @@ class Build(Record):
     pins: tuple[Pinned, ...] = ()
     platforms: tuple[Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
+    configure_first: bool = False
     across_pythons: AcrossPythons | None = None
     across_families: AcrossFamilies | None = None
     downloads: tuple[Download, ...] = ()

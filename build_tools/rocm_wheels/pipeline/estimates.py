@@ -161,6 +161,8 @@ def _steps(folder: Path) -> Iterator[tuple[str, Past]]:
 def _name(step: str) -> str | None:
     """Return under which name a step's costs are known: its project, or its kind."""
     said = _STEP.fullmatch(step)
+    if step.startswith("configure-"):
+        return "configure"
     if said is None:
         return step or None  # probe-targets, check-cache
     return said["project"] or said["kind"]

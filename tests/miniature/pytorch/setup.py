@@ -95,7 +95,7 @@ class CMakeBuild(build_ext):
 
     def collect(self, package):
         """Copy what was built, and the headers for extensions, into the package."""
-        for library in LIBRARIES:
+        for library in LIBRARIES if (BUILD / "lib/libtorch_hip.so").exists() else LIBRARIES[:2] + LIBRARIES[3:]:
             self.copy(BUILD / "lib" / library, package / "lib" / library)
         name = "_C" + sysconfig.get_config_var("EXT_SUFFIX")
         self.copy(BUILD / "lib" / name, package / name)

@@ -85,7 +85,7 @@ def look(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
         env,
         _locked(file),
         trees=own,
-        identified=own if step.kind == "build" else [],
+        identified=own if step.kind in ("build", "configure") else [],
         only=step.cell.tag,
         installed=step.kind != "install-rocm",
     )

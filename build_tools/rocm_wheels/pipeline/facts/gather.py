@@ -78,6 +78,7 @@ class Facts:
     """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for.
 
     ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
+    ``configured_first``: projects whose recipe asks for that, and whose tree has a CMakeLists.txt.
     """
 
     request: WheelsRequest
@@ -95,6 +96,7 @@ class Facts:
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: LockedBuild | None = None
     compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
+    configured_first: tuple[str, ...] = ()
 
     @property
     def workspace(self) -> Workspace:
@@ -179,6 +181,11 @@ def gather(
         triton_environment=_triton(request, projects),
         locked=locked,
         compiler_abi=compilers_of(request, projects, env),
+        configured_first=tuple(
+            project.name
+            for project in projects
+            if project.build.configure_first and (request.sources[project.name] / "CMakeLists.txt").is_file()
+        ),
     )
 
 

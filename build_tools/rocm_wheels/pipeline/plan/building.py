@@ -40,6 +40,19 @@ class PlannedBuild:
     pins: tuple[str, ...] = ()
 
 
+def configured_by(inputs: Mapping[str, str]) -> dict[str, str]:
+    """Return those inputs of a build that decide whether CMake finds what is asked for.
+
+    Sources are none but for their version: the build itself compares the cache again.
+    """
+    others = ("commit", "sources", "pins", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
+    return {
+        name: value
+        for name, value in inputs.items()
+        if name not in others and not name.startswith("wheel of ")
+    }
+
+
 @dataclass(frozen=True)
 class Beside:
     """What a project is built with, besides its sources and ROCm.

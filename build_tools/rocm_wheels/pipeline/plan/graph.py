@@ -40,6 +40,11 @@ def build_id(project: str, cell: Cell) -> str:
     return f"build-{project}-{cell.suffix}"
 
 
+def configure_id(project: str) -> str:
+    """Return the id of the step that configures a project's tree, before anything is built."""
+    return f"configure-{project}"
+
+
 def make_graph(facts: Facts) -> Graph:
     """Return the steps of a run. Raises UsageError for target sets that cannot be told apart."""
     request = facts.request
@@ -69,6 +74,11 @@ def make_graph(facts: Facts) -> Graph:
         add(Step(CACHE, "check-cache", Cell(tags[0]), after=first, behind=others))
         shared += (CACHE,)
     builds = _Builds(facts.projects, sets, once=_once(facts))
+    if request.probe:
+        for name in facts.configured_first:
+            step = builds.configure(name, Cell(tags[0], next(iter(sets))), (*before[tags[0]], *shared))
+            add(step)
+            shared += (step.id,)
     for name in sets:
         for tag in tags:
             for project in facts.projects:
@@ -134,6 +144,10 @@ class _Builds:
                 tuple(n for n in dict.fromkeys(behind) if n not in after),
             )
         ]
+
+    def configure(self, project: str, cell: Cell, first: tuple[str, ...]) -> Step:
+        """Return the step that configures the tree of a project's first build, and nothing else."""
+        return Step(configure_id(project), "configure", self._cell(project, cell), project, first)
 
     def _cell(self, name: str, cell: Cell) -> Cell:
         """Return where a project is built: once for all targets when it has no device code or that of all."""

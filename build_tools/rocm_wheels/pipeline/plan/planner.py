@@ -84,7 +84,10 @@ class Planner:
         return KnownAfter(f"install-rocm-{step.cell.tag}") if ready is None else ready.content
 
     def planned_build(self, step: Step) -> PlannedBuild | KnownAfter:
-        """Return the settled build of a step, or the first step that it waits for."""
+        """Return the settled build of a step, or the first step that it waits for.
+
+        To configure a tree, nothing that this run builds is waited for.
+        """
         ready, project = self.python(step).ready, load_project(str(step.project))
         targets = self.targets(step.cell)
         known = () if isinstance(targets, KnownAfter) else targets
@@ -104,7 +107,9 @@ class Planner:
                 if provided is not None:
                     wheels[f"wheel of {other}"] = provided.content
                 continue
-            needed = self._needed(step, other)
+            if step.kind == "configure":
+                continue
+            needed = self.needed_build(step, other)
             if not self.is_current(needed):
                 return KnownAfter(needed)
             wheels[f"wheel of {other}"] = str(self.facts.done[needed].stamp.facts["content"])
@@ -117,26 +122,30 @@ class Planner:
         )
         return plan_build(project, self.facts, ready, targets, beside)
 
-    def _needed(self, step: Step, other: str) -> str:
-        return next(name for name in step.after if self.graph.steps[name].project == other)
+    def needed_build(self, step: Step, other: str) -> str:
+        """Return the step that builds a project which a step is built against."""
+        needed = {name: self.graph.steps[name] for name in step.after}
+        return next(n for n, one in needed.items() if one.kind == "build" and one.project == other)
 
     def version_of(self, step: Step, other: str) -> Input:
         """Return the version of the wheel that a step is built against, as soon as it is known."""
-        if self.facts.builds(other) and not self.is_current(self._needed(step, other)):
-            return KnownAfter(self._needed(step, other))
+        if self.facts.builds(other) and not self.is_current(self.needed_build(step, other)):
+            return KnownAfter(self.needed_build(step, other))
         if not self.facts.builds(other) and other not in self.python(step).provided:
             return KnownAfter(f"install-rocm-{step.cell.tag}")
         return self._version(step, other)
 
     def _version(self, step: Step, other: str) -> str:
         if self.facts.builds(other):
-            return str(self.facts.done[self._needed(step, other)].stamp.facts["version"])
+            return str(self.facts.done[self.needed_build(step, other)].stamp.facts["version"])
         return self.python(step).provided[other].version
 
     def _triton(self, step: Step, project: Project, provided: Provided | None) -> str | None:
         """Return the requirement on triton: built in this run, given or installed."""
         if "triton" not in project.build.after:
             return None
+        if self.facts.builds("triton") and step.kind == "configure":
+            return f"{load_project('triton').distribution}==0"  # not built yet; no wheel comes of this
         if self.facts.builds("triton"):
             version = self._version(step, "triton")
         elif provided is not None:

@@ -12,6 +12,7 @@ from rocm_wheels.compile.probe import PROBE_VERSION
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.plan.building import configured_by
 from rocm_wheels.pipeline.plan.graph import Graph
 from rocm_wheels.pipeline.plan.planner import NothingLeft, Planner
 from rocm_wheels.pipeline.plan.step import SERVES_FEWER, Input, KnownAfter, Step
@@ -126,6 +127,21 @@ def _build(planner: Planner, step: Step) -> Step:
     return step if step.verdict == "run" else _again(planner, step)
 
 
+def _configure(planner: Planner, step: Step) -> Step:
+    planned = planner.planned_build(step)
+    if isinstance(planned, KnownAfter):
+        return _judged(planner, step, {"everything else": planned})
+    request = planned.request
+    command = front_end_command(
+        request,
+        request.folder,
+        python=_python_of(planner, step),
+        out_dir=planner.facts.workspace.fresh / step.id,
+    )
+    known: dict[str, Input] = {**configured_by(planned.inputs)}
+    return _judged(planner, step, known, command=shell_line(command, cwd=request.folder))
+
+
 def _python_of(planner: Planner, step: Step) -> Path:
     ready = planner.python(step).ready
     assert ready is not None
@@ -206,6 +222,7 @@ _KINDS: Mapping[str, Callable[[Planner, Step], Step]] = {
     "install-tools": _install_tools,
     "probe-targets": _probe,
     "check-cache": _check_cache,
+    "configure": _configure,
     "build": _build,
     "variant": _variant,
 }

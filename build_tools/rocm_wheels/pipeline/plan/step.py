@@ -17,7 +17,9 @@ from rocm_wheels.errors import UsageError
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.records import did_you_mean
 
-Kind = Literal["install-rocm", "install-tools", "probe-targets", "check-cache", "build", "variant"]
+Kind = Literal[
+    "install-rocm", "install-tools", "probe-targets", "check-cache", "configure", "build", "variant"
+]
 Verdict = Literal["run", "skip", "known later", "left out"]
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
 SERVES_FEWER: frozenset[Kind] = frozenset({"install-tools"})

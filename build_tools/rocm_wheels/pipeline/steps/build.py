@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels import log
 from rocm_wheels.audit.findings import AuditReport
@@ -17,11 +18,12 @@ from rocm_wheels.audit.report import add_import, reject, report_lines, verify_wh
 from rocm_wheels.audit.subject import Expectation
 from rocm_wheels.compile.cache import CacheStatistics
 from rocm_wheels.compile.frontend import BuiltWheel, build_wheel
-from rocm_wheels.compile.rocm_init import Preloads, ask_preloads
+from rocm_wheels.compile.rocm_init import ask_preloads
 from rocm_wheels.errors import AuditError, DataError
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
-from rocm_wheels.pipeline.plan.building import PlannedBuild
+from rocm_wheels.pipeline.plan.building import PlannedBuild, configured_by
+from rocm_wheels.pipeline.plan.graph import configure_id
 from rocm_wheels.pipeline.plan.step import KnownAfter
 from rocm_wheels.pipeline.provenance import content, part_of, put_inside
 from rocm_wheels.pipeline.stamps import Output, Stamp, sha256_of, write_stamp
@@ -114,9 +116,17 @@ class BuildStep:
             content=checked.content,
             lock=self._lock_digest,
         )
+        self._note_configured()
         self._told(stamp, libraries)
         refuse_few_hits(self.counted, self.turn.facts.request.cache_floor)
         return there
+
+    def _note_configured(self) -> None:
+        """Record that the tree of this build was configured as its inputs say: its wheel came out of it."""
+        name, graph = configure_id(self.project.name), self.turn.planner.graph
+        if name in graph.steps and graph.steps[name].cell == self.turn.step.cell:
+            inputs = configured_by(self.turn.known_inputs)
+            write_stamp(self.turn.facts.workspace.steps, Stamp(name, inputs, (), {}))
 
     def _told(self, stamp: Stamp, libraries: Mapping[str, tuple[str, ...]]) -> None:
         for output in stamp.outputs:
@@ -167,48 +177,42 @@ class BuildStep:
     # -- building -------------------------------------------------------------------------------------------
 
     def _build(self) -> BuiltWheel:
-        turn, ready = self.turn, self.turn.ready
-        preloads = None
+        turn = self.turn
+        environment = dict(self.planned.environment)
+        if turn.jobs is not None:
+            environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(turn.jobs)
+        began = time.monotonic()
+        try:
+            with counting(turn, environment, self.counted) as more:
+                return build_wheel(self.planned.request, **self.front_end({**environment, **more}))
+        finally:
+            self._keep_ninja_log(began)
+
+    def front_end(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return with what a front end is run: its environment, Python and folders, and who listens."""
+        turn, ready, preloads = self.turn, self.turn.ready, None
         if self.project.checks.rocm_init:
             preloads = ask_preloads(ready.environment.python, turn.facts.request.platform, turn.facts.env)
             if text := preloads.warning():
                 log.warn(text)
-        environment = dict(self.planned.environment)
-        if turn.jobs is not None:
-            environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(turn.jobs)
 
         def ran(argv: list[str], env: Mapping[str, str], finished: Finished) -> None:
             changes = environment_changes(self.planned.base, env)
             turn.ran(argv, finished, cwd=self.planned.request.folder, changes=changes)
 
-        began = time.monotonic()
-        try:
-            with counting(turn, environment, self.counted) as more:
-                return self._front_end({**environment, **more}, preloads, ran)
-        finally:
-            self._keep_ninja_log(began)
-
-    def _front_end(
-        self,
-        environment: Mapping[str, str],
-        preloads: Preloads | None,
-        ran: Callable[[list[str], Mapping[str, str], Finished], None],
-    ) -> BuiltWheel:
-        turn, ready = self.turn, self.turn.ready
-        return build_wheel(
-            self.planned.request,
-            base=turn.facts.env,
-            env=environment,
-            python=ready.environment.python,
-            python_tag=ready.python_tag,
-            out_dir=turn.facts.workspace.fresh / turn.step.id,
-            log=turn.log,
-            preloads=preloads,
-            clean=turn.facts.request.clean,
-            on_line=turn.say,
-            ran=ran,
-            restore=partial(restore_links, self.planned.request.source, turn.facts.env),
-        )
+        return {
+            "base": turn.facts.env,
+            "env": environment,
+            "python": ready.environment.python,
+            "python_tag": ready.python_tag,
+            "out_dir": turn.facts.workspace.fresh / turn.step.id,
+            "log": turn.log,
+            "preloads": preloads,
+            "clean": turn.facts.request.clean,
+            "on_line": turn.say,
+            "ran": ran,
+            "restore": partial(restore_links, self.planned.request.source, turn.facts.env),
+        }
 
     def _keep_ninja_log(self, began: float) -> None:
         """Keep ninja's own record of the build in the folder of the run: the newest of the tree."""

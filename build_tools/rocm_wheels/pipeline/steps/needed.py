@@ -28,8 +28,7 @@ def install_needed(turn: Turn, project: Project) -> None:
                 install(turn, other, provided.wheel, provided.content)
                 _ask(turn, project, other, provided)
         elif other.build.installed_for_others:
-            needed = next(n for n in turn.step.after if turn.planner.graph.steps[n].project == name)
-            stamp = turn.facts.done[needed].stamp
+            stamp = turn.facts.done[turn.planner.needed_build(turn.step, name)].stamp
             install(turn, other, Path(stamp.outputs[0].path), str(stamp.facts["content"]))
 
 

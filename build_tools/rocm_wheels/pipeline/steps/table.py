@@ -27,6 +27,10 @@ def code_of(kind: Kind) -> Callable[[Turn], bool | None]:
             from rocm_wheels.pipeline.steps.checks import check_cache
 
             return check_cache
+        case "configure":
+            from rocm_wheels.pipeline.steps.configure import configure
+
+            return configure
         case "build":
             from rocm_wheels.pipeline.steps.build import build
 
