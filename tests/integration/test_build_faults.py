@@ -117,7 +117,7 @@ def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> Non
 
 def test_an_installation_that_was_killed_is_done_again(built: World) -> None:
     """The installer itself takes packages for installed whose files it had not brought yet."""
-    (site,) = built.work.glob("environments/*/lib/python*/site-packages")
+    (site,) = built.work.glob("environments/*/tools/pytorch/lib/python*/site-packages")
     before = {path for path in site.rglob("*") if "__pycache__" not in path.parts}
     (place,) = built.work.glob("environments/.locks/*.packages")
     assert not (place / "unfinished").exists()
@@ -177,7 +177,8 @@ def states(world: World) -> dict[str, str]:
     return {name: step.state for name, step in world.runs()[-1].steps.items() if name.startswith("build-")}
 
 
-def test_a_step_that_hangs_is_ended_with_all_that_it_started(world: World) -> None:
+def test_a_step_that_hangs_is_ended_with_all_that_it_started(world: World, tmp_path: Path) -> None:
+    assert alone(world, TOOLS, planned(world, tmp_path)).code == 0
     hangs = "subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)"
     world.disturb("triton", f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{hangs}")
     ended = world.build(*TWO, "--step-timeout", "3s")

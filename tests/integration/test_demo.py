@@ -517,7 +517,7 @@ def test_cmake_is_that_of_the_build_environment(demo: Demo) -> None:
     command = re.search(r"CMAKE_COMMAND:INTERNAL=(.*)", cache)
     assert command and Path(command.group(1)).is_relative_to(demo.torch / "build")  # a copy, for all Pythons
     installed = (demo.folder / "sources" / ".rocm-wheels" / "environments").glob(
-        "*/lib/*/site-packages/cmake"
+        "*/tools/pytorch/lib/*/site-packages/cmake"
     )
     (own,) = installed
     assert Path(command.group(1)).read_bytes() == (own / "data" / "bin" / "cmake").read_bytes()
@@ -736,9 +736,9 @@ def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_
 
 
 def environment_python(demo: Demo) -> Path:
-    """Return the interpreter of the environment that the demo's wheels were built in."""
+    """Return the interpreter that the demo's apex was built by, with the tools that it needs."""
     (place,) = (demo.folder / "sources/.rocm-wheels/environments").glob("py*")
-    return place / "bin" / "python"
+    return place / "tools" / "apex" / "bin" / "python"
 
 
 def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_configures_with_rocm(configured: Path) -> None:
 
 
 def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -> None:
-    python = next((INSIDE / "work/environments").glob("*/bin/python"))
+    python = next((INSIDE / "work/environments").glob("*/tools/pytorch/bin/python"))
     rocm = chain.run(f"{python} -m rocm_sdk path --root").strip().splitlines()[-1]
     bitcode = f"{rocm}/lib/llvm/amdgcn/bitcode"
     env = f"export ROCM_PATH={rocm} HIP_DEVICE_LIB_PATH={bitcode} PATH={python.parent}:$PATH;"

@@ -55,13 +55,14 @@ class Host:
 class ImportPlace:
     """Where a wheel is imported: an environment's interpreter, whose packages the wheel may require.
 
-    ``installed``: the wheel is in that environment already. ``timeout`` is in seconds;
-    ``log`` receives, appended, what the process printed.
+    ``installed``: the wheel is in that environment already, in the folder ``packages`` where that is not the
+    interpreter's own. ``timeout`` is in seconds; ``log`` receives, appended, what the process printed.
     """
 
     python: Path
     env: Mapping[str, str] = field(default_factory=dict)
     installed: bool = False
+    packages: Path | None = None
     timeout: float = 600.0
     log: Path | None = None
 
@@ -110,7 +111,10 @@ def check_import(wheel: Path, expected: Expectation, place: ImportPlace) -> list
             return [fault]
         if not answer.is_file():
             return [Finding(f"`import {checks.import_name}` ended before it was done, with exit code 0")]
-        return _judge(json.loads(answer.read_text(encoding="utf-8")), expected)
+        said = json.loads(answer.read_text(encoding="utf-8"))
+        if place.packages is not None:
+            said["places"] = [str(place.packages)]
+        return _judge(said, expected)
 
 
 def clean_environment(env: Mapping[str, str]) -> dict[str, str]:

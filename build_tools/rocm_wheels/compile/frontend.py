@@ -212,7 +212,8 @@ def front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_
     build = request.project.build
     if build.front_end == "setup.py":
         return [str(python), "setup.py", "bdist_wheel", "--dist-dir", str(out_dir)]
-    argv = [str(python), "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out_dir)]
+    # isolated: the tree's own build/ or packaging.py are not what the front end imports
+    argv = [str(python), "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out_dir)]
     if request.platform == "windows":
         # ninja is the system's there (release_lines.yaml), which the check of requirements cannot see
         argv.append("--skip-dependency-check")

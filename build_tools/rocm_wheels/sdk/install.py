@@ -32,10 +32,11 @@ from rocm_wheels.sdk.environment_spec import (
 from rocm_wheels.sdk.interpreter import python_in
 from rocm_wheels.sdk.shared import SHARED, forget_shared
 from rocm_wheels.sdk.uv import PackageSource, make_venv, pip_install, pip_uninstall
-from rocm_wheels.workspace import Workspace, exclusive, write_json
+from rocm_wheels.workspace import Workspace, exclusive, write_json, write_whole
 
 OnLine = Callable[[str], None] | None
 RECORD = "environment.json"
+_BELOW = "rocm-wheels-below.pth"
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,42 @@ def install_into(
     again = [word for name in sorted(names) for word in ("--reinstall-package", name)]
     _install(python, [*again, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
     return _environment(_prefix_of(python, env), created=False)
+
+
+def ensure_layer(
+    base: BuildEnvironment,
+    prefix: Path,
+    below: Sequence[Path],
+    env: Mapping[str, str],
+    *,
+    python_tag: str,
+    on_line: OnLine = None,
+) -> BuildEnvironment:
+    """Return a virtual environment over another one, making it when it is not there as a whole.
+
+    What is installed in it goes before what the packages ``below`` it have. Raises SdkError.
+    """
+    place = layer_packages(prefix, python_tag) / _BELOW  # written last
+    text = "".join(f"{folder}\n" for folder in below)
+    if not (python_in(prefix).exists() and place.is_file() and place.read_text(encoding="utf-8") == text):
+        if prefix.exists():
+            shutil.rmtree(prefix)
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        make_venv(base.python, prefix, env, on_line=on_line)
+        write_whole(place, text)
+    return layer_at(prefix)
+
+
+def layer_at(prefix: Path) -> BuildEnvironment:
+    """Return a layer that is, or will be, at a place."""
+    return _environment(prefix, created=False)
+
+
+def layer_packages(prefix: Path, python_tag: str) -> Path:
+    """Return the folder of packages of a layer for ``cp312`` or ``cp313t``."""
+    if sys.platform == "win32":
+        return prefix / "Lib" / "site-packages"
+    return prefix / "lib" / f"python{python_tag[2]}.{python_tag[3:]}" / "site-packages"
 
 
 def install_requirements(

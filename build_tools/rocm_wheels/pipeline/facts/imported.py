@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.errors import DataError, RocmWheelsError, SdkError
 from rocm_wheels.model.project import Platform, Project
 from rocm_wheels.pipeline.facts.installed import digest_of_installed
+from rocm_wheels.pipeline.facts.layers import python_with
 from rocm_wheels.pipeline.facts.provided import (
     Provided,
     other_requirements,
@@ -75,16 +76,26 @@ def look_at_installed(
         return None
     archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{SUFFIX}"))
     split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
-    key = [str(ready.environment.python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
+    python = python_with(project.name, ready, workspace)
+    key = [str(python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
     key += split
     place = folders[0]
     return remembered(
-        workspace, key, lambda: _look(project, place, ready, digest=digest, platform=platform, env=env)
+        workspace,
+        key,
+        lambda: _look(project, place, ready, python, digest=digest, platform=platform, env=env),
     )
 
 
 def _look(
-    project: Project, folder: Path, ready: Ready, *, digest: str, platform: Platform, env: Mapping[str, str]
+    project: Project,
+    folder: Path,
+    ready: Ready,
+    python: Path,
+    *,
+    digest: str,
+    platform: Platform,
+    env: Mapping[str, str],
 ) -> Provided:
     version = folder.name.removesuffix(".dist-info").partition("-")[2]
     found = Provided(project.name, str(ready.site_packages), version, digest)
@@ -108,7 +119,7 @@ def _look(
             "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
         )
     if project.checks.rocm == "torch.version.hip":
-        found, more = _ask(project, found, ready, env)
+        found, more = _ask(project, found, ready, python, env)
         faults += more
     try:
         names = required_libraries(project, platform, installed.files)
@@ -153,15 +164,15 @@ def _tag_faults(folder: Path, tag: str) -> list[str]:
 
 
 def _ask(
-    project: Project, found: Provided, ready: Ready, env: Mapping[str, str]
+    project: Project, found: Provided, ready: Ready, python: Path, env: Mapping[str, str]
 ) -> tuple[Provided, list[str]]:
     """Import it, and compare what it says with its metadata."""
     name = project.checks.import_name
     try:
         said = capture(
-            [ready.environment.python, "-c", _ASK, name],
+            [python, "-c", _ASK, name],
             env=env,
-            cwd=ready.environment.python.parent,  # the user's could hold something of that name
+            cwd=python.parent,  # the user's could hold something of that name
             timeout=_IMPORT_SECONDS,
             check=SdkError,
             what=f"`import {name}`",

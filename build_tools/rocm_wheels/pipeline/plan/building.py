@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -15,6 +16,7 @@ from rocm_wheels.model.flash_attention import FlashAttention, use_flash_attentio
 from rocm_wheels.model.project import Project
 from rocm_wheels.model.versions import wheel_version
 from rocm_wheels.pipeline.facts.gather import Facts, Tree, torch_version
+from rocm_wheels.pipeline.facts.layers import layer_of
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.shell import kept_value
 
@@ -76,12 +78,14 @@ def plan_build(
     attention = _attention(facts, targets, beside) if project.name == "pytorch" else None
     request = _request(project, facts, ready, targets, beside=beside, attention=attention)
     base = dict(facts.env)
-    prepend_path(base, "PATH", ready.environment.bin, request.platform)  # its cmake, not the machine's
+    layer = layer_of(project.name, ready, facts.workspace)
+    for folder in (ready.environment.bin, layer.bin):  # its cmake, not the machine's
+        prepend_path(base, "PATH", folder, request.platform)
     environment = build_environment(request, base)
     pins = exact_pins(request, environment)
     identity = facts.trees[project.name].identity
     inputs = {
-        **_configuration(request, environment, facts, ready),
+        **_configuration(request, environment, facts, ready, layer.python),
         **{f"build package {name}": value for name, value in beside.packages.items()},
         **beside.wheels,
         **({"pins": ", ".join(pins)} if project.build.pins else {}),
@@ -155,10 +159,10 @@ def _version(project: Project, tree: Tree, suffix: str, release_type: str) -> st
 
 
 def _configuration(
-    request: BuildRequest, environment: Mapping[str, str], facts: Facts, ready: Ready
+    request: BuildRequest, environment: Mapping[str, str], facts: Facts, ready: Ready, python: Path
 ) -> Mapping[str, str]:
     """Return the inputs that are not sources: variables, ROCm, and this step's own code."""
-    key = tree_key(request, environment, python=ready.environment.python, python_tag=ready.python_tag)
+    key = tree_key(request, environment, python=python, python_tag=ready.python_tag)
     rules = request.project.version
     told = [*rules.variables, rules.build_number, rules.suffix_variable, "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     told += [pin.variable for pin in request.project.build.pins]

@@ -12,6 +12,7 @@ from rocm_wheels.compile.probe import PROBE_VERSION
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.estimates import estimate
 from rocm_wheels.pipeline.facts.gather import Facts
+from rocm_wheels.pipeline.facts.layers import layer_of
 from rocm_wheels.pipeline.plan.building import configured_by
 from rocm_wheels.pipeline.plan.graph import Graph
 from rocm_wheels.pipeline.plan.planner import NothingLeft, Planner
@@ -21,7 +22,7 @@ from rocm_wheels.pipeline.stamps import Stamp, changed, why_run
 from rocm_wheels.sdk.uv import install_line
 from rocm_wheels.shell import environment_changes, shell_line, shown_environment
 
-TOOLS_VERSION = "1"
+TOOLS_VERSION = "2"
 VARIANT_VERSION = "1"
 
 
@@ -38,22 +39,27 @@ def _install_rocm(planner: Planner, step: Step) -> Step:
 
 
 def _install_tools(planner: Planner, step: Step) -> Step:
-    facts = planner.facts
+    facts, ready = planner.facts, planner.python(step).ready
+    made_by = KnownAfter(f"install-rocm-{step.cell.tag}")
     inputs: dict[str, Input] = {
-        "tools": " ".join(facts.tools),
         "ROCm packages": planner.rocm(step),
+        "environment": made_by if ready is None else str(ready.environment.prefix),
         "step": TOOLS_VERSION,
     }
-    words: list[str] = list(facts.tools)
+    needed: list[str] = []
     for one in planner.python(step).provided.values():
         if one.wheel is not None and one.requires:
             inputs[f"requirements of {one.project}"] = ", ".join(one.requires)
-            words += one.requires
+            needed += one.requires
+    lines = [install_line(needed)] if needed else []
     for name, tree in facts.trees.items():
+        words: list[str] = []
+        inputs[f"tools of {name}"] = " ".join(facts.tools)
         for file, digest in tree.files.items():
             inputs[f"{file} of {name}"] = digest
             words += ["--requirement", str(tree.source / file)]
-    return _judged(planner, step, inputs, command=install_line(words))
+        lines += [install_line(facts.tools), *([install_line(words)] if words else [])]
+    return _judged(planner, step, inputs, command=" && ".join(dict.fromkeys(lines)))
 
 
 def _probe(planner: Planner, step: Step) -> Step:
@@ -145,7 +151,7 @@ def _configure(planner: Planner, step: Step) -> Step:
 def _python_of(planner: Planner, step: Step) -> Path:
     ready = planner.python(step).ready
     assert ready is not None
-    return ready.environment.python
+    return layer_of(str(step.project), ready, planner.facts.workspace).python
 
 
 def _again(planner: Planner, step: Step) -> Step:

@@ -22,6 +22,7 @@ from rocm_wheels.compile.rocm_init import ask_preloads
 from rocm_wheels.errors import AuditError, DataError
 from rocm_wheels.model.project import Project, load_project
 from rocm_wheels.pipeline.collect import collect, refuse_foreign
+from rocm_wheels.pipeline.facts.layers import layer_of, python_with
 from rocm_wheels.pipeline.plan.building import PlannedBuild, configured_by
 from rocm_wheels.pipeline.plan.graph import configure_id
 from rocm_wheels.pipeline.plan.step import KnownAfter
@@ -203,7 +204,7 @@ class BuildStep:
         return {
             "base": turn.facts.env,
             "env": environment,
-            "python": ready.environment.python,
+            "python": layer_of(self.project.name, ready, turn.facts.workspace).python,
             "python_tag": ready.python_tag,
             "out_dir": turn.facts.workspace.fresh / turn.step.id,
             "log": turn.log,
@@ -272,7 +273,9 @@ class BuildStep:
             rocm_version=ready.sdk.version,
             requirements=(*triton, *self.planned.pins),
         )
-        place = ImportPlace(ready.environment.python, env=facts.env, installed=others, log=self.turn.log)
+        python = python_with(self.project.name, ready, facts.workspace)
+        packages = ready.site_packages if others else None
+        place = ImportPlace(python, env=facts.env, installed=others, packages=packages, log=self.turn.log)
         report = verify_wheel(wheel.path, expected, place=None if others else place)
         if report.passed and others:
             install(self.turn, self.project, wheel.path, inside)

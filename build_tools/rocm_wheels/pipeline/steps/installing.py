@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rocm_wheels.errors import BuildError
 from rocm_wheels.pipeline.facts.installed import installed_when, note_of, read_note
-from rocm_wheels.pipeline.facts.packages import half_installed
 from rocm_wheels.pipeline.facts.ready import Ready
 from rocm_wheels.sdk.install import install_wheel, uninstall
 from rocm_wheels.workspace import Workspace, exclusive, write_json
@@ -17,18 +16,18 @@ _PATIENCE_SECONDS = 24 * 3600.0  # another step installs something, or imports a
 
 
 @contextmanager
-def changing(ready: Ready, workspace: Workspace, *, what: str) -> Iterator[tuple[str, ...]]:
+def changing(ready: Ready, workspace: Workspace, *, what: str) -> Iterator[bool]:
     """Hold an environment to change what is installed in it; other steps wait.
 
-    Yields the names of packages that are there by half: an installer that was killed takes them for
-    installed. They are looked for when the last change has no end.
+    Yields whether the last change has no end: an installer that was killed takes packages for installed
+    that are there by half.
     """
     place = workspace.environments / ".locks" / f"{ready.environment.prefix.name}.packages"
     unfinished = place / "unfinished"
     with exclusive(place, what=what, patience=_PATIENCE_SECONDS):
-        halves = half_installed(ready.site_packages) if unfinished.exists() else ()
+        cut = unfinished.exists()
         unfinished.touch()
-        yield halves
+        yield cut
         unfinished.unlink()
 
 

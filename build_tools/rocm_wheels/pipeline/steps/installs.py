@@ -1,26 +1,36 @@
-"""Build environments: ROCm in one of its own, then the build packages of all projects in one resolution.
+"""Build environments: ROCm in one of its own, and over it a layer with the build packages of each project.
 
-Packages of all projects are installed together, before the first of them is built: what one project
-needs is not exchanged while another is being compiled against it.
+Layers are made before the first project is built: what one project needs is not exchanged while another is
+being compiled with it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rocm_wheels import log
 from rocm_wheels.compile.sdk_tree import sdk_warnings
 from rocm_wheels.errors import SdkError
-from rocm_wheels.pipeline.facts.packages import closure, installed_packages, required_names
+from rocm_wheels.model.names import option_name
+from rocm_wheels.model.project import load_project
+from rocm_wheels.pipeline.facts.layers import layer_of, packages_below, packages_of
+from rocm_wheels.pipeline.facts.packages import closure, half_installed, installed_packages, required_names
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.stamps import Output
 from rocm_wheels.pipeline.steps.installing import changing
 from rocm_wheels.pipeline.steps.turn import Turn
 from rocm_wheels.pipeline.summary import human_time
-from rocm_wheels.sdk.install import ensure_environment, install_into, install_requirements
-from rocm_wheels.sdk.uv import PackageSource
+from rocm_wheels.sdk.install import (
+    BuildEnvironment,
+    ensure_environment,
+    ensure_layer,
+    install_into,
+    install_requirements,
+)
+from rocm_wheels.sdk.uv import PackageSource, may_pass
 from rocm_wheels.workspace import Workspace
 
 
@@ -53,33 +63,59 @@ def install_now(request: SdkRequest, workspace: Workspace, env: Mapping[str, str
 
 
 def install_tools(turn: Turn) -> None:
-    """Install what the projects need to be built, and note what that is now. Raises SdkError."""
+    """Install what each project needs to be built, and note what that is now. Raises SdkError.
+
+    The tools of torch's line come first, then what the project itself requires: that decides.
+    """
     facts, ready = turn.facts, turn.ready
     given = [one for one in turn.planner.python(turn.step).provided.values() if one.wheel is not None]
-    needed = [line for one in given for line in one.requires]
-    files = [tree.source / file for tree in facts.trees.values() for file in tree.files]
-    with changing(ready, facts.workspace, what=turn.step.id) as halves:
-        if halves:
-            log.note(f"installed by half, and to be installed again: {', '.join(halves)}")
-        try:
-            install_requirements(
-                ready.environment,
-                [*facts.tools, *needed, *files],
-                again=halves,
-                env=facts.env,
-                on_line=turn.say,
-                source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
-            )
-        except SdkError as error:
-            error.tip = (
-                error.tip or "projects that cannot share their build packages: --no-build-X leaves one out"
-            )
-            raise
-        installed = installed_packages(ready.site_packages)
     packages: dict[str, dict[str, str]] = {}
     outputs: dict[str, Output] = {}
-    for name, tree in facts.trees.items():
-        found = closure((*required_names(facts.tools, ()), *tree.requires), installed)
-        packages[name] = {package.name: package.identity() for package in found.values()}
-        outputs.update({package.name: Output.of(package.record) for package in found.values()})
+    with changing(ready, facts.workspace, what=turn.step.id) as unfinished:
+        needed = [line for one in given for line in one.requires]
+        _install(turn, ready.environment, ready.site_packages, needed, unfinished=unfinished)
+        for name, tree in facts.trees.items():
+            project, folder = load_project(name), packages_of(name, ready, facts.workspace)
+            layer = ensure_layer(
+                ready.environment,
+                layer_of(name, ready, facts.workspace).prefix,
+                packages_below(project, ready, facts.workspace),
+                facts.env,
+                python_tag=ready.python_tag,
+                on_line=turn.say,
+            )
+            try:
+                _install(turn, layer, folder, facts.tools, unfinished=unfinished)
+                _install(turn, layer, folder, [tree.source / file for file in tree.files])
+            except SdkError as error:
+                if not may_pass(error.message):
+                    error.tip = (
+                        f"see the requirements of {name}; --no-build-{option_name(name)} leaves it out"
+                    )
+                raise
+            found = closure((*required_names(facts.tools, ()), *tree.requires), installed_packages(folder))
+            packages[name] = {package.name: package.identity() for package in found.values()}
+            outputs.update({f"{name} {each.name}": Output.of(each.record) for each in found.values()})
     turn.succeed(tuple(outputs[name] for name in sorted(outputs)), packages=packages)
+
+
+def _install(
+    turn: Turn,
+    environment: BuildEnvironment,
+    site_packages: Path,
+    requirements: Sequence[str | Path],
+    *,
+    unfinished: bool = False,
+) -> None:
+    """Install requirements, and again what an installer that was killed left there by half."""
+    halves = half_installed(site_packages) if unfinished else ()
+    if halves:
+        log.note(f"installed by half, and to be installed again: {', '.join(halves)}")
+    install_requirements(
+        environment,
+        requirements,
+        again=halves,
+        env=turn.facts.env,
+        on_line=turn.say,
+        source=PackageSource(cache_dir=turn.facts.request.sdk.cache_dir),
+    )
