@@ -144,10 +144,12 @@ def test_configures_with_rocm(configured: Path) -> None:
 
 
 def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -> None:
-    python = next((INSIDE / "work/environments").glob("*/tools/pytorch/bin/python"))
+    (environment,) = (INSIDE / "work/environments").glob("py*")
+    python = environment / "tools/pytorch/bin/python"  # a link to one of the root
     rocm = chain.run(f"{python} -m rocm_sdk path --root").strip().splitlines()[-1]
     bitcode = f"{rocm}/lib/llvm/amdgcn/bitcode"
-    env = f"export ROCM_PATH={rocm} HIP_DEVICE_LIB_PATH={bitcode} PATH={python.parent}:$PATH;"
+    path = f"{python.parent}:{environment}/bin:$PATH"
+    env = f"export ROCM_PATH={rocm} HIP_DEVICE_LIB_PATH={bitcode} PATH={path};"
     chain.run(f"ninja -C {configured} c10 c10_hip generate-torch-sources ATEN_CPU_FILES_GEN_TARGET", env)
     assert (configured / "lib/libc10_hip.so").is_file()
     scripts = configured / "caffe2/CMakeFiles/torch_hip.dir/__/aten/src/ATen/native/hip"

@@ -540,6 +540,7 @@ TABLES = {
     "release_layout": "release.layout:Layout",
     "release_lines": "model.lines:LineTable",
     "release_policy": "release.gate.policy:Policy",
+    "rocm_artifacts": "model.rocm_artifacts:ArtifactTable",
     "rocm_libraries": "model.compat.libraries:LibraryTable",
     "rocm_releases": "model.compat.index_rows:ReleaseTable",
     "torch_builds": "model.compat.build_rows:BuildTable",

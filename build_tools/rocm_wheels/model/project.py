@@ -213,8 +213,9 @@ class Build(Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
-    are installed before, when present. Of the projects that it is built ``after`` (when they are built at
-    all), it ``needs`` some to be installed while it is built; of those, its wheel ``pins`` some.
+    are installed before, when present (of a ``pyproject.toml`` its ``build-system.requires``). Of the
+    projects that it is built ``after`` (when they are built at all), it ``needs`` some to be installed while
+    it is built; of those, its wheel ``pins`` some.
     ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
     same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
     them needs. ``configure_first``: CMake says in seconds whether hours of compiling will be in vain.

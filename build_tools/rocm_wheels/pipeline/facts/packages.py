@@ -6,6 +6,7 @@ import csv
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -14,6 +15,9 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from rocm_wheels.errors import DataError
+
+PYPROJECT = "pyproject.toml"
 # as pip and uv read them: -r FILE, -rFILE, --requirement=FILE
 _INCLUDED = re.compile(r"(?:(?P<requirements>-r|--requirement)|-c|--constraint)(?:\s*=\s*|\s*)(?P<file>\S.*)")
 
@@ -114,12 +118,41 @@ def files_digest(file: Path) -> str:
     return hashlib.sha256(b"".join(one.read_bytes() for one in seen)).hexdigest()[:12]
 
 
+def expand_requirements(files: Iterable[Path]) -> list[str | Path]:
+    """Return what an installer takes: requirements files as they are, the lines of a ``pyproject.toml``."""
+    words: list[str | Path] = []
+    for file in files:
+        words += build_requirements(file) if file.name == PYPROJECT else [file]
+    return words
+
+
+def build_requirements(file: Path) -> tuple[str, ...]:
+    """Return ``build-system.requires`` of a ``pyproject.toml`` (PEP 518).
+
+    Raises DataError for a file that is no TOML or says something else there.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        requires = tomllib.loads(file.read_text(encoding="utf-8")).get("build-system", {}).get("requires", [])
+    except (tomllib.TOMLDecodeError, AttributeError) as cause:
+        raise DataError(f"{file}: build-system.requires cannot be read: {cause}") from cause
+    if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
+        raise DataError(f"{file}: build-system.requires is not a list of requirements")
+    return tuple(requires)
+
+
 def _lines(file: Path, seen: dict[Path, None], *, constraints: bool = False) -> Iterator[str]:
     """Yield the requirements of a file and of those that it includes; these are added to ``seen``."""
     file = Path(os.path.normpath(file))
     if file in seen or not file.is_file():
         return
     seen[file] = None
+    if file.name == PYPROJECT:
+        yield from build_requirements(file)
+        return
     for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
         line = raw.split(" #", 1)[0].strip()
         said = _INCLUDED.fullmatch(line)

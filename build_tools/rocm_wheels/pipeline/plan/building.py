@@ -135,16 +135,19 @@ def _request(
         commit_epoch=tree.identity.epoch,
         commit=tree.identity.source if tree.identity.source not in ("", tree.identity.commit) else None,
         cache=facts.cache,
-        torch_line=_torch_line(facts),
+        torch_line=_torch_line(facts, beside),
         offline=asked.offline,
         set_env=asked.set_env.get(project.name, {}),
     )
 
 
-def _torch_line(facts: Facts) -> str | None:
+def _torch_line(facts: Facts, beside: Beside) -> str | None:
     """Return the series of the torch that is built or built against, such as 2.10."""
     tree = facts.trees.get("pytorch")
-    version = tree.version if tree is not None else torch_version(facts.request)
+    if tree is not None:
+        version = tree.version
+    else:
+        version = beside.versions.get("pytorch") or torch_version(facts.request)
     return ".".join(map(str, Version(version).release[:2])) if version is not None else None
 
 

@@ -16,7 +16,13 @@ from rocm_wheels.errors import SdkError
 from rocm_wheels.model.names import option_name
 from rocm_wheels.model.project import load_project
 from rocm_wheels.pipeline.facts.layers import layer_of, packages_below, packages_of
-from rocm_wheels.pipeline.facts.packages import closure, half_installed, installed_packages, required_names
+from rocm_wheels.pipeline.facts.packages import (
+    closure,
+    expand_requirements,
+    half_installed,
+    installed_packages,
+    required_names,
+)
 from rocm_wheels.pipeline.facts.ready import Ready, make_ready
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.stamps import Output
@@ -86,7 +92,8 @@ def install_tools(turn: Turn) -> None:
             )
             try:
                 _install(turn, layer, folder, facts.tools, unfinished=unfinished)
-                _install(turn, layer, folder, [tree.source / file for file in tree.files])
+                files = expand_requirements(tree.source / file for file in tree.files)
+                _install(turn, layer, folder, files)
             except SdkError as error:
                 if not may_pass(error.message):
                     error.tip = (
