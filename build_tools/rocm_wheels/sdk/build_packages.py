@@ -121,7 +121,7 @@ def _whole_or_gone(destination: Path) -> Iterator[None]:
 def read_package_set(request: PackageRequest) -> PackageSet:
     """Read the artifacts or the installed ROCm; settle version, targets and platform. Nothing is written."""
     if request.installed:
-        artifacts = read_prefix(request.source, request.targets)
+        artifacts = read_prefix(request.source)
         build: dict[str, object] = {"rocm_package_version": request.version or read_version(request.source)}
         log.note(f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets")
     else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
@@ -59,11 +58,10 @@ def read_version(prefix: Path) -> str:
     )
 
 
-def read_prefix(prefix: Path, targets: Sequence[str] = ()) -> tuple[Artifact, ...]:
+def read_prefix(prefix: Path) -> tuple[Artifact, ...]:
     """Sort the files of an installed ROCm into artifacts, sorted by name.
 
-    ``targets``: take kernel files of these alone; those of others are left out. SdkError: not a
-    ROCm, a link that leads out of it.
+    SdkError: not a ROCm, or a folder that cannot be read.
     """
     if not (prefix / "include/hip").is_dir():
         raise SdkError(
@@ -78,7 +76,7 @@ def read_prefix(prefix: Path, targets: Sequence[str] = ()) -> tuple[Artifact, ..
         target = find_target(relative)
         if target is None:
             paths[(*_find_artifact(relative), GENERIC)].append(relative)
-        elif not targets or target in targets:
+        else:
             paths[(_find_artifact(relative)[0], "lib", target)].append(relative)
     artifacts = []
     for (name, component, family), files in sorted(paths.items()):
