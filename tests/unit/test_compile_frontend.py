@@ -16,7 +16,7 @@ from rocm_wheels.errors import BuildError, SdkError
 
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")
-BUILD = ["/env/bin/python", "-m", "build", "--wheel", "--no-isolation", "--outdir", "/out"]
+BUILD = ["/env/bin/python", "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", "/out"]
 
 
 def test_each_project_has_its_front_end(tmp_path: Path) -> None:

@@ -351,9 +351,15 @@ def test_rocm_of_two_platforms_has_the_extras_of_both_and_is_one_wheel(tree: Pat
     ]  # fmt: skip
     text = metadata_of(linux, "rocm")
     for extra in ("device-gfx942", "device-all"):
-        assert f'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "{extra}"' in text
+        assert (
+            f'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "{extra}"'
+            in text
+        )
     assert 'Requires-Dist: rocm-sdk-device-gfx1100==7.1.0; extra == "device-gfx1100"' in text
-    assert 'Requires-Dist: rocm-sdk-device-gfx1151==7.1.0; sys_platform == "win32" and extra == "device-gfx1151"' in text
+    assert (
+        'Requires-Dist: rocm-sdk-device-gfx1151==7.1.0; sys_platform == "win32" and extra == "device-gfx1151"'
+        in text
+    )
     windows = tmp_path / "windows" / "artifacts"
     tree.rename(tmp_path / "linux-artifacts")
     put(windows, {
@@ -363,7 +369,9 @@ def test_rocm_of_two_platforms_has_the_extras_of_both_and_is_one_wheel(tree: Pat
     put(windows, {f"blas_lib_gfx1151/{name}": text for name, text in blas.items()})
     put(windows, {"core-hip_lib_generic/hip/stage/bin/hipcc.exe": "MZ"})
     other = make(windows, platform_tag="win_amd64", published=published)
-    same = [wheel.read_bytes() for wheels in (linux, other) for wheel in wheels if wheel.name.startswith("rocm-7")]
+    same = [
+        wheel.read_bytes() for wheels in (linux, other) for wheel in wheels if wheel.name.startswith("rocm-7")
+    ]
     assert same[0] == same[1]
 
 
@@ -374,7 +382,9 @@ def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
         make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942",)}, targets=("gfx942",))
     wheels = make(tree, platform_tag="linux_x86_64", published={"win32": ("gfx1151",)})
     text = metadata_of(wheels, "rocm")
-    assert 'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "device"' in text
+    assert (
+        'Requires-Dist: rocm-sdk-device-gfx942==7.1.0; sys_platform == "linux" and extra == "device"' in text
+    )
 
 
 def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,11 +392,24 @@ def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixtur
     from rocm_wheels.cli.main import cli
 
     out = tree.parent / "out"
-    argv = ["build-python-packages", "--artifact-dir", str(tree), "--dest-dir", str(out), "--no-build-packages"]
+    argv = [
+        "build-python-packages",
+        "--artifact-dir",
+        str(tree),
+        "--dest-dir",
+        str(out),
+        "--no-build-packages",
+    ]
     argv += ["--linux-amdgpu-families", "gfx94X-dcgpu", "--platform-tag", "linux_x86_64"]
     assert run_command(cli, [*argv, "--windows-amdgpu-families", "gfx1151; gfx1150"]) == 0
     folders = {Path(line).name for line in capsys.readouterr().out.splitlines()}
-    assert folders == {"rocm", "rocm-sdk-core", "rocm-sdk-devel", "rocm-sdk-libraries", "rocm-sdk-device-gfx942"}
+    assert folders == {
+        "rocm",
+        "rocm-sdk-core",
+        "rocm-sdk-devel",
+        "rocm-sdk-libraries",
+        "rocm-sdk-device-gfx942",
+    }
     assert not (out / "dist").exists() and not list(out.glob(".packages-*"))
     assert (out / "trees/rocm-sdk-core/_rocm_sdk_core/bin/hipcc").read_text() == "#!/bin/sh\n"
     text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
@@ -404,7 +427,9 @@ def test_what_is_laid_out_is_what_is_packed(tree: Path) -> None:
         (wheel,) = (w for w in wheels if w.name.startswith(f"{folder.name.replace('-', '_')}-7"))
         with zipfile.ZipFile(wheel) as archive:
             packed = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
-        assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == packed
+        assert {
+            str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+        } == packed
 
 
 PROFILER = {
@@ -417,7 +442,9 @@ PROFILER = {
 
 
 def test_the_profilers_are_a_package_of_linux(tree: Path) -> None:
-    assert not [line for line in metadata_of(make(tree, platform_tag="linux_x86_64"), "rocm") if "profiler" in line]
+    assert not [
+        line for line in metadata_of(make(tree, platform_tag="linux_x86_64"), "rocm") if "profiler" in line
+    ]
     put(tree, PROFILER)
     link = tree / "rocprofiler-compute_run_generic/c/stage/bin/rocprof-compute"
     link.parent.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -413,7 +414,8 @@ def test_gpus_are_queried_then_shown(
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
     target = Target(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
-    monkeypatch.setattr("rocm_wheels.gpus.look.look", lambda *_, **__: Hardware(gpus))
+    look = importlib.import_module("rocm_wheels.gpus.look")  # of now: other tests import it anew
+    monkeypatch.setattr(look, "look", lambda *_, **__: Hardware(gpus))
     with command.make_context("run-pytorch-tests", words) as context:
         found = _places(context.params, target, {})
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown

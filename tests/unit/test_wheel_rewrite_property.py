@@ -148,7 +148,9 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         drop = frozenset(sorted(wheel.info.keys() - put.keys())[:drops])
         asked = None if requirements is None else (lambda _old: requirements)
         members = {name: text + b"!" for name, text in sorted(wheel.files.items())[:changes]}
-        edit = Edit(version, None, build, None, label, asked, put, drop, members)
+        edit = Edit(
+            version, build=build, label=label, requirements=asked, put=put, drop=drop, members=members
+        )
         done = rewrite_wheel(source, folder / "out", edit)
         new = replace(
             wheel,

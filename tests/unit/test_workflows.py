@@ -99,7 +99,9 @@ def test_every_step_is_one_command_and_no_expression_is_in_it() -> None:
     assert len(found) > 30
     for where, command in found:
         assert "${{" not in command and "\n" not in command, where
-        assert re.match(r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run)\b", command), where
+        assert re.match(r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run)\b", command), (
+            where
+        )
         bare = re.sub(r'"\$[A-Z_]+"', "", command)
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
 
