@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -30,6 +31,16 @@ with exclusive(Path(sys.argv[1]), what="a test"):
 
 def alive(leader: int) -> list[int]:
     return groups.members({leader})
+
+
+def carriers(mark: str) -> list[int]:
+    """Return the live processes that were started with ``MARK`` in their environment; a zombie has none."""
+    held = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is somebody else's
+            if f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                held.append(int(entry.name))
+    return held
 
 
 def started_in(folder: Path) -> int:
@@ -137,6 +148,11 @@ def test_a_program_whose_begin_cannot_be_noted_does_not_go_on(tmp_path: Path) ->
         groups.noted_in(tmp_path / "no such folder" / ".groups"),
         pytest.raises(OSError, match="No such file"),
     ):
-        run(["sh", "-c", f"echo $$ > {tmp_path}/pid; {FAMILY}"], env=env)
-    pid = tmp_path / "pid"
-    assert not pid.exists() or alive(int(pid.read_text())) == []
+        run(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})
+    assert carriers(str(tmp_path)) == []  # it may be stopped before it can tell its number
+    other = subprocess.Popen(["sleep", "1000"], env={**env, "MARK": str(tmp_path)})
+    try:
+        assert carriers(str(tmp_path)) == [other.pid]
+    finally:
+        other.kill()
+        other.wait()
