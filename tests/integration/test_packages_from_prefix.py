@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,12 +25,30 @@ KERNELS = {  # names that ROCm 6.4 and 7.2 have
     "lib/rocblas/library/Kernels.so-000-gfx90a-xnack+.hsaco": "gfx90a",
     "lib/hipblaslt/library/extop_gfx1100.co": "gfx1100",
     "share/miopen/db/gfx90a68.db": "gfx90a",
+    "share/miopen/db/gfx900_56.kdb": "gfx900",
+    "share/miopen/db/gfx942130.HIP.fdb.txt": "gfx942",
+    "lib/rocblas/library/TensileLibrary_lazy_gfx1250.dat": "gfx1250",
     "share/miopen/db/gfx103036.HIP.fdb.txt": "gfx1030",
 }
 SHARED = (
     "lib/rocblas/library/TensileLibrary_Type_SS_fallback.dat",
     "lib/hipblaslt/library/hipblasltTransform.hsaco",
+    *(f"lib/hipblaslt/library/extop_{name}-generic.co" for name in ("gfx9", "gfx9-4", "gfx10-3", "gfx11")),
 )
+UNKNOWN = (  # ROCm has kernels for targets that it is no longer built for, and for those to come
+    ("lib/rocblas/library/TensileLibrary_lazy_gfx803.dat", "gfx803"),
+    ("share/miopen/db/gfx803_36.db", "gfx803"),
+    ("share/miopen/db/gfx940e4.kdb", "gfx940"),
+    ("lib/hipblaslt/library/Kernels.so-000-gfx941-xnack+.hsaco", "gfx941"),
+    ("lib/hipsparselt/library/extop_gfx1299.co", "gfx1299"),
+    ("share/miopen/db/gfx129940.HIP.fdb.txt", "gfx1299"),
+)
+
+
+def add_kernels(root: Path, *relatives: str) -> None:
+    for relative in relatives:
+        (root / relative).parent.mkdir(parents=True, exist_ok=True)
+        (root / relative).write_text(relative)
 
 
 @pytest.fixture
@@ -42,9 +61,7 @@ def prefix(tmp_path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(entry.path, target, follow_symlinks=False)
     shutil.rmtree(root / "share/therock")
-    for relative in (*KERNELS, *SHARED):
-        (root / relative).parent.mkdir(parents=True, exist_ok=True)
-        (root / relative).write_text(relative)
+    add_kernels(root, *KERNELS, *SHARED)
     (root / ".info").mkdir()
     (root / ".info/version").write_text("6.4.3-128\n")
     return root
@@ -82,6 +99,34 @@ def test_only_the_targets_that_are_asked_for(prefix: Path, tmp_path: Path) -> No
     result = make_packages(tmp_path / "other", "--from-prefix", prefix, "--targets", "gfx1201")
     assert result.returncode == 11
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("relative", "target"), UNKNOWN[1:4:2])
+def test_kernels_of_a_target_that_nobody_here_knows(
+    prefix: Path, tmp_path: Path, relative: str, target: str
+) -> None:
+    add_kernels(prefix, relative)
+    for words in (["--targets", f"gfx90a,{target}"], []):
+        result = make_packages(tmp_path / "made", "--from-prefix", prefix, *words)
+        assert (result.returncode, result.stderr.count("error: ")) == (11, 1), result.stderr
+        assert f"{target} ({prefix / relative})" in result.stderr
+        assert "data/gfx_families.yaml" in result.stderr
+        assert not (tmp_path / "made").exists()
+    (tip,) = re.findall(r"tip: .*(--targets \S+),", result.stderr)
+    assert target not in tip
+    result = make_packages(tmp_path / "made", "--from-prefix", prefix, *tip.split())
+    assert result.returncode == 0, result.stderr
+    for package in ("rocm_sdk_core", "rocm_sdk_libraries", "rocm_sdk_device_gfx90a"):
+        assert relative not in list_members(tmp_path / "made", package)
+
+
+def test_all_unknown_targets_are_named_at_once(prefix: Path, tmp_path: Path) -> None:
+    add_kernels(prefix, *(relative for relative, _ in UNKNOWN))
+    result = make_packages(tmp_path / "made", "--from-prefix", prefix)
+    assert result.returncode == 11
+    assert re.findall(r"(gfx\w+) \(\S+( and 1 more)?\)", result.stderr) == [
+        ("gfx803", " and 1 more"), ("gfx940", ""), ("gfx941", ""), ("gfx1299", " and 1 more")
+    ]  # fmt: skip
 
 
 def test_the_installed_tree_is_whole_again(prefix: Path, tmp_path: Path) -> None:

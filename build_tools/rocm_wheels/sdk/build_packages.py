@@ -18,7 +18,7 @@ from rocm_wheels.errors import SdkError, UsageError
 from rocm_wheels.sdk import tables
 from rocm_wheels.sdk.artifacts import Artifact, merge, read_artifacts, sort_targets, targets_of
 from rocm_wheels.sdk.plans import PackageSet, plan_wheels
-from rocm_wheels.sdk.prefix import read_prefix, read_version
+from rocm_wheels.sdk.prefix import read_prefix, read_version, refuse_unknown_targets
 from rocm_wheels.sdk.wheel_writer import (
     DEFAULT_EPOCH,
     WheelPlan,
@@ -133,11 +133,14 @@ def read_package_set(request: PackageRequest) -> PackageSet:
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
         )
     platform_tag = _platform_tag(request.platform_tag)
+    wanted = _wanted_targets(request, platform_tag)
+    if request.installed:
+        refuse_unknown_targets(artifacts, request.source, wanted)
     package_set = PackageSet(
         artifacts=artifacts,
         version=_version(request.version, build),
         suffix=request.suffix,
-        targets=_targets(artifacts, _wanted_targets(request, platform_tag)),
+        targets=_targets(artifacts, wanted),
         platform_tag=platform_tag,
         published=request.published,
         compress_devel=request.compress_devel,

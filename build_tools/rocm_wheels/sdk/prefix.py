@@ -1,7 +1,8 @@
 """Read an installed ROCm (``/opt/rocm``) as artifacts, so that packages can be made from it.
 
 An installed tree does not say which build artifact a file came from; its place and name do. Kernels that
-libraries load from files (``lib/rocblas/library/…_gfx90a.co``) go to their target's device package. Code that
+libraries load from files (``lib/rocblas/library/…_gfx90a.co``) go to their target's device package; those of
+a target that nobody here knows are refused, or left out where other targets are asked for. Code that
 is compiled into a library stays there: an installed ROCm is not split, so rocm-sdk-libraries holds the
 code of every target that the tree was built for.
 """
@@ -10,14 +11,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.errors import SdkError
 from rocm_wheels.model.gfx import gfx_targets
-from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files
+from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, targets_of
 
 _VERSION_FILES = (".info/version", "include/rocm-core/rocm_version.h")
 _LEFT_OUT = ("share/doc/", "share/man/", "share/therock/")
+
+# As LLVM numbers them: the major version, one digit for the minor one, one for the stepping. What follows is
+# no part of it: MIOpen appends compute units, in decimals after a `_` or hexadecimal after nothing.
+_TARGET = re.compile(r"gfx(?:[6-9]|[1-9][0-9])[0-9a-f]{2}")
 
 # The first rule that matches a path decides; artifacts are named as in ROCm's own build (sdk/tables.py).
 _DEVELOPMENT = re.compile(
@@ -88,15 +94,32 @@ def read_prefix(prefix: Path) -> tuple[Artifact, ...]:
 def find_target(relative: str) -> str | None:
     """Return the target whose kernels a file holds by its name; ``None``: it serves several, or none.
 
-    ``…_gfx90a-xnack+.hsaco`` → ``gfx90a``; MIOpen's ``gfx90a68.db`` (0x68 compute units) → ``gfx90a``.
+    ``…_gfx90a-xnack+.hsaco`` → ``gfx90a``; MIOpen's ``gfx90a68.db`` (0x68 compute units) → ``gfx90a``;
+    ``…_gfx9-4-generic.co`` → ``None``. The target need not be one of the table.
     """
     if not re.match(r"(lib|share)/(rocblas|hipblaslt|hipsparselt|miopen|rocfft)/", relative):
         return None
     names = re.findall(r"gfx[0-9a-f]+", relative.rsplit("/", 1)[-1])
-    if not names:
-        return None
-    longest_first = sorted(gfx_targets(), key=len, reverse=True)
-    return next((target for target in longest_first if names[-1].startswith(target)), None)
+    match = _TARGET.match(names[-1]) if names else None
+    return match[0] if match else None
+
+
+def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, wanted: Sequence[str]) -> None:
+    """Raise SdkError for kernels of a target that is not in the table, and among ``wanted`` (none: all)."""
+    targets = wanted or targets_of(artifacts)
+    known = [target for target in targets if target in gfx_targets()]
+    faults = []
+    for target in targets:
+        files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())
+        if files and target not in known:
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            faults.append(f"{target} ({prefix / files[0]}{more})")
+    if faults:
+        leave_out = f"package others, with --targets {','.join(known)}, or " if known else ""
+        raise SdkError(
+            f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
+            tip=f"{leave_out}give each an entry there",
+        )
 
 
 def _find_artifact(relative: str) -> tuple[str, str]:
