@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,36 @@ def test_changed_sources_are_hipified_and_a_tree_that_is_not_is_refused(world: W
         refused = build(world, trees, command)
         assert (refused.code, "is not hipified any more" in refused.err) == (SOURCES, True), refused.err
     assert not (torch / "hip").exists()
+
+
+@pytest.mark.slow
+def test_a_step_of_a_plan_refuses_what_changed_since(world: World, tmp_path: Path) -> None:
+    trees, made = tmp_path / "trees", tmp_path / "plan.json"
+    trees.mkdir()
+    door, torch = CLONE / "repos/pytorch_torch_repo.py", trees / "pytorch"
+    hipify = (door, "hipify", "--no-commit-hipify", "--repo", ".")
+    words = ("plan", "--only", "pytorch", "--install-rocm", "-o", str(made))
+    assert world.start(trees, door, "checkout", "--repo", ".").code == 0
+    (torch / "version.txt").write_text("2.10.0\n")
+    assert world.start(trees, *hipify).code == 0
+    planned = build(world, trees, *words)
+    assert (planned.code, "not hipified" in planned.err) == (0, False), planned.err
+    step = next(one["id"] for one in json.loads(made.read_text())["steps"] if one["kind"] == "build")
+
+    def run_step() -> Said:
+        return world.start(trees, "-m", "rocm_wheels", "run-step", step, "--plan", made)
+
+    assert run_step().code == USAGE  # there is no ROCm
+    (torch / "a.cu").write_text("cuda mine\n")
+    refused = run_step()
+    assert refused.code == SOURCES, refused.err
+    assert f"error: {torch} has changes that are not hipified" in refused.err
+    assert "tip: run `hipify` of its script" in refused.err
+    assert (torch / "hip/a.hip").read_text() == "hip a\n"
+    assert world.start(trees, *hipify).code == 0
+    assert (torch / "hip/a.hip").read_text() == "hip mine\n"
+    assert build(world, trees, *words).code == 0
+    assert run_step().code == USAGE
+    world.upstream.git(torch, "checkout", "-q", "--force", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
+    refused = run_step()
+    assert (refused.code, "is not hipified any more" in refused.err) == (SOURCES, True), refused.err
