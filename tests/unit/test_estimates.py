@@ -62,6 +62,21 @@ def test_every_step_has_figures_with_a_source(name: str) -> None:
     assert said.source.startswith("stated, ")
 
 
+@pytest.mark.parametrize(
+    ("step", "figure"),
+    [
+        ("install-rocm", "of 7.9 GB of local wheels 28 s"),
+        ("install-tools", "5 s with uv"),
+        ("probe-targets", "5 s for gfx1100"),
+        ("configure", "30 s for torch 2.6.0"),
+    ],
+)
+def test_what_was_measured_is_told_with_its_machine(step: str, figure: str) -> None:
+    source = estimate(step, 1, SMALL, History()).source
+    assert figure in source
+    assert "measured" in source and "on two cores" in source
+
+
 def test_own_projects_are_in_the_table() -> None:
     other: Costs = costs_of("torchcodec")
     assert [name for name in project_names() if costs_of(name) == other] == []
